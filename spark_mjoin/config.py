@@ -1,0 +1,174 @@
+"""Options of the source, read once: strings come in, `Options` goes out, and no other layer looks at an option again.
+
+Spark hands over a case-insensitive mapping whose keys are lower-cased when it is copied, so every name here matches
+without regard to case and aliases are lower-case. Sources are ordered by alias, because that mapping has no order.
+
+Not covered: what is behind `source.<alias>.*` (each source reads its own options), and the meaning of `query`
+(the planner).
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from spark_mjoin.errors import OptionError, listed, nearest
+from spark_mjoin.model import Settings
+
+_LIMITS = ("maxRowsPerTrigger", "maxFilesPerTrigger", "maxBytesPerTrigger")
+_KNOWN = ("query", "on", "partitions", "memory", "overflow", "stateLocation", *_LIMITS)
+_PLANNED = ("flush", "window", "goal")
+_WITHOUT_FILES = ("wisconsin",)
+_IDENTIFIER = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
+_SIZE = re.compile(r"(\d+)\s*([kmgt]?)(?:i?b)?", re.IGNORECASE)
+_UNITS = {"": 0, "k": 10, "m": 20, "g": 30, "t": 40}
+
+
+@dataclass(frozen=True)
+class SourceOptions:
+    """`source.<alias>.*`, without the prefix and without `format`, sorted by name."""
+
+    alias: str
+    format: str
+    options: tuple[tuple[str, str], ...]
+
+
+@dataclass(frozen=True)
+class Options:
+    """All options, checked as far as that is possible without looking at data. One of `query` and `on` is set."""
+
+    sources: tuple[SourceOptions, ...]
+    query: str | None
+    on: tuple[str, ...]
+    settings: Settings
+
+    @classmethod
+    def parse(cls, options: Mapping[str, str]) -> Options:
+        """The options as types; OptionError, with the nearest valid name, for anything that cannot be used."""
+        top, per_source = _split(options)
+        _check_names(top)
+        if not per_source:
+            raise OptionError(
+                "no sources: give each one as option 'source.<alias>.format' with its other options beside it,"
+                " such as 'source.orders.format' and 'source.orders.path'"
+            )
+        limits = _limits(top)
+        sources = tuple(_source(alias, per_source[alias], limits) for alias in sorted(per_source))
+        query, on = _meaning(top, len(sources))
+        return cls(sources, query, on, _settings(top))
+
+
+def parse_bytes(text: str, option: str) -> int:
+    """A number of bytes from `1048576`, `64k`, `512m`, `2g` or `1t`, in powers of 1024 as Spark counts."""
+    match = _SIZE.fullmatch(text.strip())
+    if match is None or int(match[1]) == 0:
+        raise OptionError(f"option '{option}': '{text}' is not a size such as 1048576, 64k, 512m or 2g")
+    return int(match[1]) << _UNITS[match[2].lower()]
+
+
+def parse_count(text: str, option: str) -> int:
+    """A whole number of at least one."""
+    if not re.fullmatch(r"\d{1,18}", text.strip()) or int(text) < 1:
+        raise OptionError(f"option '{option}': '{text}' is not a whole number of at least 1")
+    return int(text)
+
+
+def _split(options: Mapping[str, str]) -> tuple[dict[str, str], dict[str, dict[str, str]]]:
+    """Top-level options by lower-cased name, and per alias the options under `source.<alias>.`."""
+    top: dict[str, str] = {}
+    per_source: dict[str, dict[str, str]] = {}
+    for name, value in options.items():
+        if not name.lower().startswith("source."):
+            top[name.lower()] = value
+            continue
+        alias, dot, option = name[len("source.") :].partition(".")
+        if not _IDENTIFIER.fullmatch(alias):
+            raise OptionError(
+                f"option '{name}': the alias '{alias}' is not an SQL identifier (letters, digits and _,"
+                " not beginning with a digit)"
+            )
+        if not dot or not option:
+            raise OptionError(
+                f"option '{name}' names no option of source '{alias}': write 'source.{alias}.<option>',"
+                f" such as 'source.{alias}.format'"
+            )
+        per_source.setdefault(alias.lower(), {})[option] = value
+    return top, per_source
+
+
+def _check_names(top: Mapping[str, str]) -> None:
+    known = {name.lower() for name in _KNOWN}
+    for name in top:
+        if name in known or name.startswith("__"):
+            continue
+        if name in ("path", "paths", "schema", "format"):
+            raise OptionError(
+                f"option '{name}' belongs to a source, and this join has several: write 'source.<alias>.{name}'"
+                + (" instead of load(path)" if name.startswith("path") else "")
+            )
+        if name in _PLANNED:
+            raise OptionError(f"option '{name}' is not available in this version")
+        raise OptionError(
+            f"unknown option '{name}'.{nearest(name, _KNOWN)} Options are: {listed(_KNOWN)}, and source.<alias>.*"
+        )
+
+
+def _limits(top: Mapping[str, str]) -> dict[str, str]:
+    given = {name: top[name.lower()] for name in _LIMITS if name.lower() in top}
+    for name, value in given.items():
+        (parse_bytes if name == "maxBytesPerTrigger" else parse_count)(value, name)
+    return given
+
+
+def _source(alias: str, given: Mapping[str, str], limits: Mapping[str, str]) -> SourceOptions:
+    own = {name.lower() for name in given}
+    formats = [value.strip() for name, value in given.items() if name.lower() == "format"]
+    if not formats or not formats[0]:
+        close = nearest("format", (n for n in given if n.lower() != "path"))
+        hint = close.replace("Did you mean", "Is it misspelt as") if close else ""
+        raise OptionError(f"source '{alias}' has no format: option 'source.{alias}.format' is missing.{hint}")
+    kept = {name: value for name, value in given.items() if name.lower() != "format"}
+    for name, value in limits.items():
+        has_files = formats[0].lower() not in _WITHOUT_FILES or name == "maxRowsPerTrigger"
+        if name.lower() not in own and has_files:
+            kept[name] = value
+    return SourceOptions(alias, formats[0], tuple(sorted(kept.items())))
+
+
+def _meaning(top: Mapping[str, str], source_count: int) -> tuple[str | None, tuple[str, ...]]:
+    query, on_text = top.get("query", "").strip(), top.get("on", "").strip()
+    if query and on_text:
+        raise OptionError(
+            "options 'query' and 'on' are both given: 'on' is the short form of a query, keep one of them"
+        )
+    if query:
+        return query, ()
+    if not on_text:
+        raise OptionError(
+            "option 'query' is missing: one SELECT over the aliases of the sources; or 'on', the columns that all have"
+        )
+    columns = tuple(column.strip().strip("`") for column in on_text.split(","))
+    if not all(columns):
+        raise OptionError(f"option 'on': '{on_text}' is not a column name or a comma-separated list of them")
+    if len({c.lower() for c in columns}) < len(columns):
+        raise OptionError(f"option 'on': '{on_text}' names a column twice")
+    if source_count < 2:
+        raise OptionError("option 'on' joins the sources with each other and there is only one: a join needs two")
+    return None, columns
+
+
+def _settings(top: Mapping[str, str]) -> Settings:
+    overflow = top.get("overflow", "fail").strip().lower()
+    if overflow in ("spill", "shed"):
+        raise OptionError(f"option 'overflow': '{overflow}' is not available in this version; 'fail' is")
+    if overflow != "fail":
+        raise OptionError(
+            f"option 'overflow': unknown value '{overflow}'.{nearest(overflow, ('spill', 'shed', 'fail'))}"
+            " This version has: fail"
+        )
+    return Settings(
+        partitions=parse_count(top.get("partitions", "1"), "partitions"),
+        memory_bytes=parse_bytes(top["memory"], "memory") if "memory" in top else None,
+        state_location=top.get("statelocation", "").strip() or None,
+    )

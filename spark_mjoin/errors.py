@@ -1,0 +1,46 @@
+"""Every error that a user of the source can meet.
+
+Each message names the option and the alias it is about, says what is wrong, and what to do. The classes exist
+so that tests and callers can tell the kinds apart; users read the message, since Spark shows only that.
+"""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Iterable
+
+
+class MJoinError(Exception):
+    """The root of all errors that are raised on purpose."""
+
+
+class OptionError(MJoinError):
+    """An option is missing, unknown, or has a value that cannot be used."""
+
+
+class QueryError(MJoinError):
+    """The `query` (or `on`) cannot be turned into a join: syntax, unknown columns, types, connectivity."""
+
+
+class SourceError(MJoinError):
+    """An upstream source cannot be listed or read."""
+
+
+class StateError(MJoinError):
+    """The durable state is missing, damaged, or belongs to a join with another meaning."""
+
+
+class MemoryBudgetError(MJoinError):
+    """The resident state does not fit `memory` and `overflow` is `fail`."""
+
+
+def nearest(name: str, candidates: Iterable[str]) -> str:
+    """` Did you mean 'x'?` for the closest candidate, or an empty string when none is close."""
+    by_fold = {c.casefold(): c for c in candidates}
+    close = difflib.get_close_matches(name.casefold(), by_fold, n=1, cutoff=0.6)
+    return f" Did you mean '{by_fold[close[0]]}'?" if close else ""
+
+
+def listed(names: Iterable[str]) -> str:
+    """A comma-separated list for a message; 'none' when there is nothing to list."""
+    return ", ".join(names) or "none"

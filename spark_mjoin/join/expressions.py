@@ -1,0 +1,303 @@
+"""Evaluation of `model.Expr` over Arrow arrays, with the meaning that Spark's ANSI mode gives it.
+
+    Expr ── evaluate ──> Array          FUNCTIONS: name -> Function; the only way from a `Call` to code
+      Col   the caller's array
+      Lit   a scalar, widened to an array only where nothing else is one
+      Call  eager: arguments first, then arithmetic.py and functions.py; lazy: the conditionals below
+      Cast  casts.py
+
+Covered: three-valued logic, conditionals, everything in `arithmetic`, `functions` and `casts`. Time zone: UTC.
+Not covered: aggregates, window functions, lambdas, and functions of clock or randomness (invariant 2 of the design).
+
+Why conditionals are right: in `CASE WHEN b <> 0 THEN a / b END` or `b <> 0 AND a / b > 1` the division must not be seen
+where b is 0. All operands are first evaluated over all rows, which is fast and nearly always succeeds; only when an
+operand raises is it evaluated again over just the rows that need it, and an error there is a real one. Expressions have
+no side effects, so this cannot be told from Spark's row-by-row evaluation.
+
+Errors are QueryErrors that show the smallest part of the query that failed. Types depend on types alone, so evaluating
+over no rows gives the type of an expression and finds every type error before anything runs.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from functools import reduce
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from spark_mjoin.errors import QueryError, nearest
+from spark_mjoin.join import arithmetic
+from spark_mjoin.join.arithmetic import Value, condition, equal
+from spark_mjoin.join.casts import cast, common_type, kind, type_name
+from spark_mjoin.join.functions import SCALAR
+from spark_mjoin.model import Call, Cast, Col, Expr, Lit
+
+Column = Callable[[Col], pa.Array]
+
+
+def evaluate(expr: Expr, column: Column, rows: int) -> pa.Array:
+    """The values of `expr` over `rows` rows, of which `column` gives the columns; QueryError when it fails."""
+    return _Rows(column, rows).array(expr)
+
+
+def type_of(expr: Expr, column_type: Callable[[Col], pa.DataType]) -> pa.DataType:
+    """The type of `expr`; QueryError when its operands do not go together."""
+    return evaluate(expr, lambda c: pa.array([], column_type(c)), 0).type
+
+
+class _Rows:
+    """A selection of rows that expressions are evaluated over."""
+
+    def __init__(self, column: Column, rows: int) -> None:
+        self.column = column
+        self.rows = rows
+
+    def array(self, expr: Expr) -> pa.Array:
+        value = self.value(expr)
+        return pa.repeat(value, self.rows) if isinstance(value, pa.Scalar) else value
+
+    def value(self, expr: Expr) -> Value:
+        """An array, or a scalar for a literal."""
+        if isinstance(expr, Col):
+            return self.column(expr)
+        if isinstance(expr, Lit):
+            return pa.scalar(expr.value, expr.type)
+        try:
+            if isinstance(expr, Cast):
+                return cast(self.array(expr.arg), expr.type)
+            return self._call(expr)
+        except (ValueError, TypeError, NotImplementedError, OverflowError) as e:
+            hint = "" if isinstance(e, TypeError) else _remedy(str(e))
+            raise QueryError(f"in `{render(expr)}`: {e}{hint}") from e
+
+    def _call(self, expr: Call) -> Value:
+        function = FUNCTIONS.get(expr.function)
+        if function is None:
+            raise unknown_function(expr.function)
+        if not function.fewest <= len(expr.args) <= function.most:
+            raise TypeError(f"{expr.function} does not take {len(expr.args)} arguments")
+        if function.lazy is not None:
+            return function.lazy(self, expr.args)
+        assert function.eager is not None
+        values = [self.value(arg) for arg in expr.args]
+        if all(isinstance(v, pa.Scalar) for v in values):
+            values[function.subject] = pa.repeat(values[function.subject], self.rows)
+        return function.eager(values)
+
+    def where(self, expr: Expr, needed: pa.Array) -> pa.Array:
+        """The values of `expr`, of which only those where `needed` is true matter: elsewhere it does not raise."""
+        try:
+            return self.array(expr)
+        except QueryError:
+            chosen = _Rows(
+                lambda c: self.column(c).filter(needed), pc.sum(needed.cast(pa.int64()), min_count=0).as_py()
+            )
+            values = chosen.array(expr)
+            ordinals = pc.subtract(pc.cumulative_sum(needed.cast(pa.int64())), 1)
+            return values.take(pc.if_else(needed, ordinals, pa.scalar(None, pa.int64())))
+
+
+# --- conditionals ----------------------------------------------------------------------------------------------
+
+
+def _and(rows: _Rows, args: Sequence[Expr]) -> Value:
+    def both(left: pa.Array, arg: Expr) -> pa.Array:
+        return pc.and_kleene(left, condition(rows.where(arg, pc.fill_null(left, True))))
+
+    return reduce(both, args[1:], condition(rows.array(args[0])))
+
+
+def _or(rows: _Rows, args: Sequence[Expr]) -> Value:
+    def either(left: pa.Array, arg: Expr) -> pa.Array:
+        return pc.or_kleene(left, condition(rows.where(arg, pc.invert(pc.fill_null(left, False)))))
+
+    return reduce(either, args[1:], condition(rows.array(args[0])))
+
+
+def _case(rows: _Rows, args: Sequence[Expr]) -> Value:
+    """Arguments: condition, value, condition, value, …, and the value of ELSE when their number is odd."""
+    open_rows = pa.repeat(pa.scalar(True), rows.rows)
+    branches: list[tuple[pa.Array, pa.Array]] = []
+    for test, value in zip(args[0 : len(args) - 1 : 2], args[1::2], strict=True):
+        holds = pc.and_(open_rows, pc.fill_null(condition(rows.where(test, open_rows)), False))
+        branches.append((holds, rows.where(value, holds)))
+        open_rows = pc.and_not(open_rows, holds)
+    if len(args) % 2:
+        branches.append((open_rows, rows.where(args[-1], open_rows)))
+    return _merge(branches, rows.rows)
+
+
+def _coalesce(rows: _Rows, args: Sequence[Expr]) -> Value:
+    open_rows = pa.repeat(pa.scalar(True), rows.rows)
+    branches: list[tuple[pa.Array, pa.Array]] = []
+    for arg in args:
+        values = rows.where(arg, open_rows)
+        found = pc.and_(open_rows, pc.is_valid(values))
+        branches.append((found, values))
+        open_rows = pc.and_not(open_rows, found)
+    return _merge(branches, rows.rows)
+
+
+def _merge(branches: Sequence[tuple[pa.Array, pa.Array]], rows: int) -> pa.Array:
+    """One array of the values that the masks choose, in the type that all branches widen to."""
+    dtype = reduce(common_type, (values.type for _, values in branches))
+    result = pa.nulls(rows, dtype)
+    for mask, values in branches:
+        if pa.types.is_null(values.type):
+            continue
+        chosen = pc.if_else(mask, values, pa.scalar(None, values.type))  # what is not chosen must not fail to widen
+        result = pc.if_else(mask, cast(chosen, dtype), result)
+    return result
+
+
+def _nullif(args: Sequence[Value]) -> Value:
+    a, _ = args
+    return pc.if_else(pc.fill_null(equal(args), False), pa.scalar(None, a.type), a)
+
+
+def _is_null(args: Sequence[Value]) -> Value:
+    return pc.is_null(args[0])
+
+
+def _not(args: Sequence[Value]) -> Value:
+    return pc.invert(condition(args[0]))
+
+
+def _try_cast(rows: _Rows, args: Sequence[Expr]) -> Value:
+    """TRY_CAST(x AS type): the type is that of the second argument, a NULL."""
+    assert isinstance(args[1], Lit)
+    return cast(rows.array(args[0]), args[1].type, lenient=True)
+
+
+# --- registry --------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Function:
+    """How a call runs: `eager` over evaluated arguments, or `lazy` over the expressions themselves.
+
+    When all arguments are literals, the one at `subject` becomes an array; others may have to stay literals.
+    """
+
+    fewest: int
+    most: int
+    eager: Callable[[Sequence[Value]], Value] | None = None
+    lazy: Callable[[_Rows, Sequence[Expr]], Value] | None = None
+    subject: int = 0
+
+
+FUNCTIONS: dict[str, Function] = {
+    "and": Function(1, 10_000, lazy=_and),
+    "or": Function(1, 10_000, lazy=_or),
+    "not": Function(1, 1, _not),
+    "=": Function(2, 2, arithmetic.equal),
+    "<>": Function(2, 2, arithmetic.not_equal),
+    "<": Function(2, 2, arithmetic.less),
+    "<=": Function(2, 2, arithmetic.less_equal),
+    ">": Function(2, 2, arithmetic.greater),
+    ">=": Function(2, 2, arithmetic.greater_equal),
+    "<=>": Function(2, 2, arithmetic.null_safe_equal),
+    "in": Function(2, 10_000, arithmetic.is_in),
+    "is null": Function(1, 1, _is_null),
+    "+": Function(2, 2, arithmetic.add),
+    "-": Function(2, 2, arithmetic.subtract),
+    "*": Function(2, 2, arithmetic.multiply),
+    "/": Function(2, 2, arithmetic.divide),
+    "div": Function(2, 2, arithmetic.integer_divide),
+    "%": Function(2, 2, arithmetic.remainder),
+    "negate": Function(1, 1, arithmetic.negate),
+    "case": Function(2, 10_000, lazy=_case),
+    "coalesce": Function(1, 1000, lazy=_coalesce),
+    "nullif": Function(2, 2, _nullif),
+    "try_cast": Function(2, 2, lazy=_try_cast),
+    "greatest": Function(2, 1000, arithmetic.extreme(arithmetic.greater)),
+    "least": Function(2, 1000, arithmetic.extreme(arithmetic.less)),
+    **{
+        name: Function(fewest, most, run, subject=1 if name == "date_trunc" else 0)
+        for name, (run, fewest, most) in SCALAR.items()
+    },
+}
+
+
+def unknown_function(name: str) -> QueryError:
+    named = [f for f in FUNCTIONS if f.replace("_", "").isalpha() and f not in ("field", "case", "negate")]
+    return QueryError(
+        f"the function {name.lower()} is not supported in the join.{nearest(name, named)} Apply it downstream, on the"
+        " DataFrame that the join gives"
+    )
+
+
+def _remedy(message: str) -> str:
+    if "overflow" in message:
+        return "; CAST an operand to a wider type"
+    if "divide by zero" in message:
+        return "; guard it with NULLIF(divisor, 0)"
+    if "cannot be cast" in message:
+        return "; TRY_CAST gives NULL instead"
+    return ""
+
+
+# --- as text ---------------------------------------------------------------------------------------------------
+
+_INFIX = {"=", "<>", "<", "<=", ">", ">=", "<=>", "+", "-", "*", "/", "div", "%"}
+
+
+def render(expr: Expr, aliases: Sequence[str] | None = None, quoted: bool = True) -> str:
+    """The expression as SQL, columns qualified when `aliases` are given.
+
+    With `quoted` off, string literals are bare: so Spark names a column that has no alias.
+    """
+
+    def sub(e: Expr) -> str:
+        return render(e, aliases, quoted)
+
+    if isinstance(expr, Col):
+        return expr.name if aliases is None else f"{aliases[expr.input]}.{expr.name}"
+    if isinstance(expr, Lit):
+        return _literal_text(expr, quoted)
+    if isinstance(expr, Cast):
+        return f"CAST({sub(expr.arg)} AS {type_name(expr.type)})"
+    name, args = expr.function, expr.args
+    if name == "<>" and not quoted:
+        return f"(NOT ({sub(args[0])} = {sub(args[1])}))"
+    if name in _INFIX:
+        return f"({sub(args[0])} {name} {sub(args[1])})"
+    if name in ("and", "or"):
+        return "(" + f" {name.upper()} ".join(map(sub, args)) + ")"
+    if name == "not" and isinstance(args[0], Call) and args[0].function == "is null":
+        return f"({sub(args[0].args[0])} IS NOT NULL)"
+    if name in ("not", "negate"):
+        return f"({'NOT' if name == 'not' else '-'} {sub(args[0])})"
+    if name == "is null":
+        return f"({sub(args[0])} IS NULL)"
+    if name == "in":
+        return f"({sub(args[0])} IN ({', '.join(map(sub, args[1:]))}))"
+    if name == "like":
+        return f"{sub(args[0])} LIKE {sub(args[1])}"
+    if name == "field" and isinstance(args[1], Lit):
+        return f"{sub(args[0])}.{args[1].value}"
+    if name == "try_cast":
+        return f"TRY_CAST({sub(args[0])} AS {type_name(args[1].type)})"  # type: ignore[union-attr]
+    if name in ("add_days", "add_months") and isinstance(args[1], Lit):
+        return f"{sub(args[0])} + INTERVAL '{args[1].value}' {name[4:-1].upper()}"
+    if name == "case":
+        whens = [f"WHEN {sub(c)} THEN {sub(v)}" for c, v in zip(args[0 : len(args) - 1 : 2], args[1::2], strict=True)]
+        last = [f"ELSE {sub(args[-1])}"] if len(args) % 2 else []
+        return " ".join(["CASE", *whens, *last, "END"])
+    return f"{name}({', '.join(map(sub, args))})"
+
+
+def _literal_text(literal: Lit, quoted: bool) -> str:
+    if literal.value is None:
+        return "NULL"
+    if kind(literal.type) == "duration":
+        return f"INTERVAL '{literal.value}' MICROSECOND"
+    if isinstance(literal.value, bytes):
+        return f"X'{literal.value.hex().upper()}'"
+    if isinstance(literal.value, bool):
+        return str(literal.value).lower()
+    if isinstance(literal.value, str) and quoted:
+        return "'" + literal.value.replace("\\", "\\\\").replace("'", "\\'") + "'"
+    return str(literal.value)

@@ -1,0 +1,218 @@
+"""The join operator: given new rows of one input, all combinations they make with the rows of the others.
+
+    delta rows of input 0       step 1: probe input 2      step 2: probe input 1
+    [7 8 9 10 ...]  ──────────> at:  0 0 3  ─────────────> at:  1 2 2
+                                row: 5 2 8                 row: 4 1 9         bound: {0: 7 10 10, 2: 2 8 8, 1: 4 1 9}
+
+A combination travels as row numbers, one vector per bound input; no payload is touched until `materialise`. A probe
+that finds nothing ends the sequence. The expansion is depth first and every probe fills a bounded buffer and resumes,
+so an inflating join needs no more memory than a selective one.
+
+Right because: the new rows are in their own table before they probe, a delta belongs to one input, and each table holds
+exactly the rows that came before it or with it; so a combination is found once, from the delta of its youngest row.
+
+Every phase calls `produce`; phases differ in the rows that they choose. Not covered: when a combination must not be
+given out again (that is decided where rows can leave memory), outer joins.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from spark_mjoin import kernel
+from spark_mjoin.join.expressions import evaluate
+from spark_mjoin.metrics import WorkCounts
+from spark_mjoin.model import Col, Expr, JoinSpec, ProbeOrder, ProbeStep
+from spark_mjoin.state.columns import Array, BytesColumn, FixedColumn, GatherTooLarge
+from spark_mjoin.state.table import KeyColumn, Table
+
+CHUNK_ROWS = 1 << 16  # rows that probe together, and pairs that one probe may give at a time
+
+Bound = dict[int, Array]  # input -> row numbers; all vectors are equally long
+
+
+def produce(
+    spec: JoinSpec, tables: Sequence[Table], start: int, end: int, order: ProbeOrder, work: WorkCounts
+) -> Iterator[Bound]:
+    """All combinations of rows start..end-1 of order.origin with the rows of the other tables."""
+    origin = order.origin
+    for low in range(start, end, CHUNK_ROWS):
+        delta = np.arange(low, min(low + CHUNK_ROWS, end), dtype=np.int32)
+        yield from _expand(spec, tables, {origin: delta}, order, 0, work)
+
+
+def _expand(
+    spec: JoinSpec, tables: Sequence[Table], bound: Bound, order: ProbeOrder, depth: int, work: WorkCounts
+) -> Iterator[Bound]:
+    if depth == len(order.steps):
+        yield bound
+        return
+    step = order.steps[depth]
+    for at, row in _probe(tables, bound, step, order.origin, work):
+        wider = {step.target: row}
+        for i, rows in bound.items():
+            wider[i] = np.empty(at.size, np.int32)
+            kernel.gather(rows, at, wider[i])
+        for residual in step.residuals:
+            wider = _keep(spec, tables, wider, spec.residuals[residual].expr)
+        if wider[step.target].size:
+            yield from _expand(spec, tables, wider, order, depth + 1, work)
+
+
+def _probe(
+    tables: Sequence[Table], bound: Bound, step: ProbeStep, origin: int, work: WorkCounts
+) -> Iterator[tuple[Array, Array]]:
+    """Pairs (position in bound, row of the target) whose keys are equal, in pieces of at most CHUNK_ROWS."""
+    target = tables[step.target]
+    if target.rows == 0:
+        return
+    index = target.index(step.classes)
+    size = _size(bound)
+    edge = work.edge(origin, step.target)
+    edge.probes += size
+    edge.candidates += size * target.rows
+    work.probes += size
+    work.hashes += size
+    keys = [
+        _Supplied(tables[s], c, tables[s].key(c), bound[s]) for c, s in zip(step.classes, step.suppliers, strict=True)
+    ]
+    probing = keys[0].words if index.hashes is None else _combined(keys, index.mask)
+
+    position, cursor = 0, kernel.FRESH
+    while position < size:
+        at, row = np.empty(CHUNK_ROWS, np.int32), np.empty(CHUNK_ROWS, np.int32)
+        if index.hashes is None:
+            position, cursor, count, compared = kernel.probe_words(
+                probing, position, cursor, index.mask, index.shift, index.head, index.link.array, index.words(), at, row
+            )
+        else:
+            position, cursor, count, compared = kernel.probe_hashes(
+                probing, position, cursor, index.shift, index.head, index.link.array, index.hashes.array, at, row
+            )
+            for key, column in zip(keys, index.keys, strict=True):
+                if count:
+                    count = key.verify(at, row, count, column)
+        work.comparisons += compared
+        edge.matches += count
+        if count:
+            yield at[:count], row[:count]
+
+
+@dataclass(frozen=True)
+class _Supplied:
+    """The values of one key class in the bound rows: the column they are in and the rows."""
+
+    table: Table
+    key_class: int
+    column: KeyColumn
+    rows: Array
+
+    @property
+    def words(self) -> Array:
+        assert isinstance(self.column, FixedColumn)
+        out = np.empty(self.rows.size, np.int64)
+        kernel.gather(self.column.values.array, self.rows, out)
+        return out
+
+    def hashes(self, mask: np.uint64) -> Array:
+        out = np.empty(self.rows.size, np.uint64)
+        if isinstance(self.column, FixedColumn):
+            kernel.hash_words(self.words, mask, out)
+        else:
+            # The supplier's own index over this class has the hashes; it exists, or is about to be needed.
+            stored = self.table.index((self.key_class,)).hashes
+            assert stored is not None
+            kernel.gather(stored.array, self.rows, out)
+        return out
+
+    def verify(self, at: Array, row: Array, count: int, target: KeyColumn) -> int:
+        if isinstance(self.column, FixedColumn) and isinstance(target, FixedColumn):
+            return int(kernel.verify_words(at, row, count, self.rows, self.column.values.array, target.values.array))
+        assert isinstance(self.column, BytesColumn) and isinstance(target, BytesColumn)
+        mine, theirs = self.column, target
+        return int(
+            kernel.verify_bytes(
+                at, row, count, self.rows, mine.offsets.array, mine.data.array, theirs.offsets.array, theirs.data.array
+            )
+        )
+
+
+def _combined(keys: list[_Supplied], mask: np.uint64) -> Array:
+    out = keys[0].hashes(mask)
+    for key in keys[1:]:
+        kernel.combine_hashes(key.hashes(mask), mask, out)
+    return out
+
+
+def _keep(spec: JoinSpec, tables: Sequence[Table], bound: Bound, predicate: Expr) -> Bound:
+    """The combinations for which a residual predicate is true."""
+    try:
+        verdict = _values(spec, tables, bound, predicate, {})
+    except GatherTooLarge:
+        halves = [_keep(spec, tables, half, predicate) for half in _halves(bound)]
+        return {i: np.concatenate([half[i] for half in halves]) for i in bound}
+    keep = pc.fill_null(verdict, False).to_numpy(zero_copy_only=False)
+    return {i: rows[keep] for i, rows in bound.items()}
+
+
+def _values(
+    spec: JoinSpec, tables: Sequence[Table], bound: Bound, expr: Expr, gathered: dict[Col, pa.Array]
+) -> pa.Array:
+    """An expression over some combinations; columns it has gathered are left in `gathered` for the next."""
+
+    def column(col: Col) -> pa.Array:
+        if col not in gathered:
+            schema = spec.sources[spec.inputs[col.input].source].schema
+            gathered[col] = tables[col.input].gather(col.name, bound[col.input], schema.field(col.name).type)
+        return gathered[col]
+
+    return evaluate(expr, column, _size(bound))
+
+
+def _size(bound: Bound) -> int:
+    return int(next(iter(bound.values())).size)
+
+
+def _halves(bound: Bound) -> list[Bound]:
+    middle = _size(bound) // 2
+    return [{i: rows[:middle] for i, rows in bound.items()}, {i: rows[middle:] for i, rows in bound.items()}]
+
+
+# --- payload -----------------------------------------------------------------------------------------------------
+
+
+def materialise(spec: JoinSpec, tables: Sequence[Table], bound: Bound) -> Iterator[pa.RecordBatch]:
+    """The output rows of some combinations: payload is gathered here, once. One batch, or more if strings are large."""
+    try:
+        gathered: dict[Col, pa.Array] = {}
+        arrays = [_values(spec, tables, bound, output.expr, gathered) for output in spec.output]
+    except GatherTooLarge:
+        for half in _halves(bound):
+            yield from materialise(spec, tables, half)
+        return
+    yield pa.RecordBatch.from_arrays(arrays, schema=spec.schema)
+
+
+def pooled(bounds: Iterator[Bound]) -> Iterator[Bound]:
+    """The same combinations in fewer, larger pieces: Spark and the gathers have a price per batch."""
+    pool: list[Bound] = []
+    size = 0
+    for bound in bounds:
+        pool.append(bound)
+        size += _size(bound)
+        if size >= CHUNK_ROWS // 2:
+            yield _concatenated(pool)
+            pool, size = [], 0
+    if pool:
+        yield _concatenated(pool)
+
+
+def _concatenated(pool: list[Bound]) -> Bound:
+    if len(pool) == 1:
+        return pool[0]
+    return {i: np.concatenate([bound[i] for bound in pool]) for i in pool[0]}

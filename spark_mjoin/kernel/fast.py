@@ -1,0 +1,408 @@
+"""The hot loops, in numba over flat numpy arrays.
+
+Covers hashing, the chained hash index, probing, verification of candidates and gathering. Knows nothing of Arrow,
+tables or joins: its callers hand it arrays. `slow.py` has a plain-Python twin of every function, with the same
+signature; one test runs both.
+
+The index: `head[b]` is the newest row of slot b and `link[row]` the next older row with the same slot, -1 at the end.
+The slot is the top bits of the 64-bit hash (`hash >> shift`), so a range of hashes is a contiguous range of slots.
+
+    hash ──>> shift──> head[slot] ──> row 17 ──link──> row 9 ──link──> row 2 ──> -1
+
+A probe fills a bounded output and can be resumed in the middle of a chain: it returns where it stopped, as (position
+in the probing rows, next row of the chain or FRESH). So a join that inflates cannot exhaust memory.
+
+Every array index is unsigned: with a signed one numba emits wrap-around code, which costs 1.6 times on the probe loop
+(test_kernel checks the generated code for it). Prefetches hide the cache misses of head and chain.
+
+`mask` keeps some bits of every hash: all of them normally; few of them when a test forces collisions.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numba as nb
+import numpy as np
+from llvmlite import ir
+from numba import types
+from numba.core import cgutils
+from numba.extending import intrinsic
+
+PADDING = 16  # bytes that must be readable (and writable, in outputs) behind every byte buffer handed in
+FRESH = -2  # chain cursor: start the chain of this row at its head
+
+_OPTIONS: dict[str, Any] = {"cache": True, "nogil": True, "boundscheck": False, "error_model": "numpy"}
+njit = nb.njit(**_OPTIONS)
+inline = nb.njit(inline="always", **_OPTIONS)
+
+_U0, _U1 = np.uint64(0), np.uint64(1)
+_AHEAD_HEAD, _AHEAD_CHAIN = np.uint64(24), np.uint64(12)
+_GOLDEN = np.uint64(0x9E3779B97F4A7C15)
+_MIX1, _MIX2 = np.uint64(0xBF58476D1CE4E5B9), np.uint64(0x94D049BB133111EB)
+_S27, _S29, _S32 = np.uint64(27), np.uint64(29), np.uint64(32)
+_TAIL_MASKS = np.array([0] + [(1 << (8 * i)) - 1 for i in range(1, 9)], dtype=np.uint64)
+
+
+# --- intrinsics ------------------------------------------------------------------------------------------------
+
+
+def _pointer(context: Any, builder: Any, array_type: Any, array: Any, index: Any) -> Any:
+    data = context.make_array(array_type)(context, builder, array).data
+    return builder.gep(data, [index])
+
+
+@intrinsic
+def _prefetch(typingctx: Any, array: Any, index: Any) -> Any:
+    """Ask for the cache line of array[index], to be read soon."""
+
+    def codegen(context: Any, builder: Any, signature: Any, args: Any) -> Any:
+        byte_pointer, i32 = ir.IntType(8).as_pointer(), ir.IntType(32)
+        pointer = builder.bitcast(_pointer(context, builder, signature.args[0], args[0], args[1]), byte_pointer)
+        kind = ir.FunctionType(ir.VoidType(), [byte_pointer, i32, i32, i32])
+        function = cgutils.get_or_insert_function(builder.module, kind, "llvm.prefetch.p0")
+        builder.call(function, [pointer, ir.Constant(i32, 0), ir.Constant(i32, 3), ir.Constant(i32, 1)])
+        return context.get_dummy_value()
+
+    return types.void(array, types.uint64), codegen
+
+
+@intrinsic
+def _load64(typingctx: Any, data: Any, index: Any) -> Any:
+    """Eight bytes at any alignment."""
+
+    def codegen(context: Any, builder: Any, signature: Any, args: Any) -> Any:
+        pointer = _pointer(context, builder, signature.args[0], args[0], args[1])
+        value = builder.load(builder.bitcast(pointer, ir.IntType(64).as_pointer()))
+        value.align = 1
+        return value
+
+    return types.uint64(data, types.uint64), codegen
+
+
+@intrinsic
+def _copy16(typingctx: Any, target: Any, target_index: Any, source: Any, source_index: Any) -> Any:
+    """Copy sixteen bytes at any alignment; both buffers are padded."""
+
+    def codegen(context: Any, builder: Any, signature: Any, args: Any) -> Any:
+        vector = ir.VectorType(ir.IntType(8), 16).as_pointer()
+        to = builder.bitcast(_pointer(context, builder, signature.args[0], args[0], args[1]), vector)
+        of = builder.bitcast(_pointer(context, builder, signature.args[2], args[2], args[3]), vector)
+        value = builder.load(of)
+        value.align = 1
+        store = builder.store(value, to)
+        store.align = 1
+        return context.get_dummy_value()
+
+    return types.void(target, types.uint64, source, types.uint64), codegen
+
+
+# --- hashing ---------------------------------------------------------------------------------------------------
+
+
+@inline
+def _mix(x: Any) -> Any:
+    """A bijection of 64-bit words that spreads every input bit over the whole word."""
+    x = np.uint64(x)
+    x = (x ^ (x >> _S32)) * _MIX1
+    x = (x ^ (x >> _S29)) * _MIX2
+    return x ^ (x >> _S32)
+
+
+@njit
+def hash_words(words: Any, mask: Any, out: Any) -> None:
+    """out[i] = hash of words[i]."""
+    n = np.uint64(words.size)
+    i = _U0
+    while i < n:
+        out[i] = _mix(words[i]) & mask
+        i += _U1
+
+
+@njit
+def hash_bytes(offsets: Any, data: Any, mask: Any, out: Any) -> None:
+    """out[i] = hash of data[offsets[i]:offsets[i + 1]]."""
+    n = np.uint64(out.size)
+    i = _U0
+    while i < n:
+        at = np.uint64(offsets[i])
+        left = np.uint64(offsets[i + _U1]) - at
+        h = left * _GOLDEN
+        while left >= np.uint64(8):
+            h = (h ^ _load64(data, at)) * _MIX1
+            h ^= h >> _S29
+            at += np.uint64(8)
+            left -= np.uint64(8)
+        if left > _U0:
+            h = (h ^ (_load64(data, at) & _TAIL_MASKS[left])) * _MIX2
+            h ^= h >> _S32
+        out[i] = _mix(h) & mask
+        i += _U1
+
+
+@njit
+def combine_hashes(more: Any, mask: Any, out: Any) -> None:
+    """Fold the hashes of one more key column into out."""
+    n = np.uint64(out.size)
+    i = _U0
+    while i < n:
+        out[i] = _mix(out[i] * _GOLDEN + more[i]) & mask
+        i += _U1
+
+
+# --- the index -------------------------------------------------------------------------------------------------
+
+
+@njit
+def insert_words(words: Any, start: Any, end: Any, mask: Any, shift: Any, head: Any, link: Any) -> None:
+    """Put rows start..end-1 into the index of a one-word key, whose hash is not stored."""
+    shift = np.uint64(shift)
+    stop = np.uint64(end)
+    i = np.uint64(start)
+    while i < stop:
+        if i + _AHEAD_HEAD < stop:
+            _prefetch(head, (_mix(words[i + _AHEAD_HEAD]) & mask) >> shift)
+        slot = (_mix(words[i]) & mask) >> shift
+        link[i] = head[slot]
+        head[slot] = np.int32(i)
+        i += _U1
+
+
+@njit
+def insert_hashes(hashes: Any, start: Any, end: Any, shift: Any, head: Any, link: Any) -> None:
+    """Put rows start..end-1 into an index whose hashes are stored."""
+    shift = np.uint64(shift)
+    stop = np.uint64(end)
+    i = np.uint64(start)
+    while i < stop:
+        if i + _AHEAD_HEAD < stop:
+            _prefetch(head, hashes[i + _AHEAD_HEAD] >> shift)
+        slot = hashes[i] >> shift
+        link[i] = head[slot]
+        head[slot] = np.int32(i)
+        i += _U1
+
+
+@njit
+def probe_words(
+    probing: Any,
+    at: Any,
+    cursor: Any,
+    mask: Any,
+    shift: Any,
+    head: Any,
+    link: Any,
+    words: Any,
+    out_at: Any,
+    out_row: Any,
+) -> Any:
+    """Find the rows whose word equals probing[i], for i from `at` on, until the output is full.
+
+    Returns (position, cursor) to go on from, the number of pairs written, and how many words were compared.
+    """
+    shift = np.uint64(shift)
+    n = np.uint64(probing.size)
+    capacity = np.uint64(out_at.size)
+    i = np.uint64(at)
+    row = np.int32(cursor)
+    k = _U0
+    compared = _U0
+    while i < n:
+        if i + _AHEAD_HEAD < n:
+            _prefetch(head, (_mix(probing[i + _AHEAD_HEAD]) & mask) >> shift)
+        if i + _AHEAD_CHAIN < n:
+            soon = head[(_mix(probing[i + _AHEAD_CHAIN]) & mask) >> shift]
+            if soon >= 0:
+                _prefetch(words, np.uint64(soon))
+                _prefetch(link, np.uint64(soon))
+        word = probing[i]
+        if row == np.int32(FRESH):
+            row = head[(_mix(word) & mask) >> shift]
+        while row >= 0:
+            r = np.uint64(row)
+            compared += _U1
+            if words[r] == word:
+                if k == capacity:
+                    return np.int64(i), np.int64(row), np.int64(k), np.int64(compared)
+                out_at[k] = np.int32(i)
+                out_row[k] = row
+                k += _U1
+            row = link[r]
+        row = np.int32(FRESH)
+        i += _U1
+    return np.int64(n), np.int64(FRESH), np.int64(k), np.int64(compared)
+
+
+@njit
+def probe_hashes(
+    probing: Any, at: Any, cursor: Any, shift: Any, head: Any, link: Any, hashes: Any, out_at: Any, out_row: Any
+) -> Any:
+    """As probe_words, over stored hashes: the pairs are candidates, to be verified against the keys."""
+    shift = np.uint64(shift)
+    n = np.uint64(probing.size)
+    capacity = np.uint64(out_at.size)
+    i = np.uint64(at)
+    row = np.int32(cursor)
+    k = _U0
+    compared = _U0
+    while i < n:
+        if i + _AHEAD_HEAD < n:
+            _prefetch(head, probing[i + _AHEAD_HEAD] >> shift)
+        if i + _AHEAD_CHAIN < n:
+            soon = head[probing[i + _AHEAD_CHAIN] >> shift]
+            if soon >= 0:
+                _prefetch(hashes, np.uint64(soon))
+                _prefetch(link, np.uint64(soon))
+        h = probing[i]
+        if row == np.int32(FRESH):
+            row = head[h >> shift]
+        while row >= 0:
+            r = np.uint64(row)
+            compared += _U1
+            if hashes[r] == h:
+                if k == capacity:
+                    return np.int64(i), np.int64(row), np.int64(k), np.int64(compared)
+                out_at[k] = np.int32(i)
+                out_row[k] = row
+                k += _U1
+            row = link[r]
+        row = np.int32(FRESH)
+        i += _U1
+    return np.int64(n), np.int64(FRESH), np.int64(k), np.int64(compared)
+
+
+# --- verification of candidates ----------------------------------------------------------------------------------
+
+
+@njit
+def verify_words(at: Any, row: Any, count: Any, probing_rows: Any, probing_words: Any, words: Any) -> Any:
+    """Keep the pairs whose words are equal, in place; returns how many are left.
+
+    Pair p compares probing_words[probing_rows[at[p]]] with words[row[p]].
+    """
+    n = np.uint64(count)
+    kept = _U0
+    p = _U0
+    while p < n:
+        a, r = at[p], row[p]
+        if probing_words[np.uint64(probing_rows[np.uint64(a)])] == words[np.uint64(r)]:
+            at[kept] = a
+            row[kept] = r
+            kept += _U1
+        p += _U1
+    return np.int64(kept)
+
+
+@njit
+def verify_bytes(
+    at: Any, row: Any, count: Any, probing_rows: Any, probing_offsets: Any, probing_data: Any, offsets: Any, data: Any
+) -> Any:
+    """As verify_words, for keys that are byte strings."""
+    n = np.uint64(count)
+    kept = _U0
+    p = _U0
+    while p < n:
+        if p + _AHEAD_HEAD < n:
+            _prefetch(offsets, np.uint64(row[p + _AHEAD_HEAD]))
+            _prefetch(probing_offsets, np.uint64(probing_rows[np.uint64(at[p + _AHEAD_HEAD])]))
+        if p + _AHEAD_CHAIN < n:
+            _prefetch(data, np.uint64(offsets[np.uint64(row[p + _AHEAD_CHAIN])]))
+            soon = np.uint64(probing_rows[np.uint64(at[p + _AHEAD_CHAIN])])
+            _prefetch(probing_data, np.uint64(probing_offsets[soon]))
+        a, r = at[p], row[p]
+        q, u = np.uint64(probing_rows[np.uint64(a)]), np.uint64(r)
+        x, y = np.uint64(probing_offsets[q]), np.uint64(offsets[u])
+        left = np.uint64(probing_offsets[q + _U1]) - x
+        same = np.uint64(offsets[u + _U1]) - y == left
+        while same and left >= np.uint64(8):
+            same = _load64(probing_data, x) == _load64(data, y)
+            x += np.uint64(8)
+            y += np.uint64(8)
+            left -= np.uint64(8)
+        if same and left > _U0:
+            tail = _TAIL_MASKS[left]
+            same = _load64(probing_data, x) & tail == _load64(data, y) & tail
+        if same:
+            at[kept] = a
+            row[kept] = r
+            kept += _U1
+        p += _U1
+    return np.int64(kept)
+
+
+# --- gathering ---------------------------------------------------------------------------------------------------
+
+
+@njit
+def gather(source: Any, rows: Any, out: Any) -> None:
+    """out[i] = source[rows[i]], converted to the type of out."""
+    n = np.uint64(rows.size)
+    i = _U0
+    while i < n:
+        if i + _AHEAD_HEAD < n:
+            _prefetch(source, np.uint64(rows[i + _AHEAD_HEAD]))
+        out[i] = source[np.uint64(rows[i])]
+        i += _U1
+
+
+@njit
+def gather_offsets(offsets: Any, rows: Any, out: Any) -> Any:
+    """Offsets of the gathered strings, from 0; returns their total length, which may exceed what out can hold."""
+    n = np.uint64(rows.size)
+    total = np.int64(0)
+    out[_U0] = 0
+    i = _U0
+    while i < n:
+        if i + _AHEAD_HEAD < n:
+            _prefetch(offsets, np.uint64(rows[i + _AHEAD_HEAD]))
+        r = np.uint64(rows[i])
+        total += np.int64(offsets[r + _U1]) - np.int64(offsets[r])
+        i += _U1
+        out[i] = total
+    return total
+
+
+@njit
+def gather_bytes(offsets: Any, data: Any, rows: Any, out_offsets: Any, out: Any) -> None:
+    """The bytes that belong to gather_offsets; out has PADDING bytes behind its end."""
+    n = np.uint64(rows.size)
+    i = _U0
+    while i < n:
+        if i + _AHEAD_HEAD < n:
+            _prefetch(data, np.uint64(offsets[np.uint64(rows[i + _AHEAD_HEAD])]))
+        of = np.uint64(offsets[np.uint64(rows[i])])
+        to, end = np.uint64(out_offsets[i]), np.uint64(out_offsets[i + _U1])
+        while to < end:
+            _copy16(out, to, data, of)
+            to += np.uint64(16)
+            of += np.uint64(16)
+        i += _U1
+
+
+@njit
+def append_offsets(incoming: Any, base: Any, start: Any, offsets: Any) -> None:
+    """Continue `offsets` behind row `start`, whose bytes end at `base`, with the offsets of an arriving array."""
+    n = np.uint64(incoming.size)
+    shift = np.int64(base) - np.int64(incoming[_U0])
+    i = _U1
+    while i < n:
+        offsets[np.uint64(start) + i] = np.int64(incoming[i]) + shift
+        i += _U1
+
+
+# --- partitions --------------------------------------------------------------------------------------------------
+
+
+@njit
+def select_partition(hashes: Any, partitions: Any, partition: Any, out: Any) -> Any:
+    """Positions of the rows that belong to a partition, by the low bits of their hash; returns how many."""
+    n = np.uint64(hashes.size)
+    parts, mine = np.uint64(partitions), np.uint64(partition)
+    k = _U0
+    i = _U0
+    while i < n:
+        if (hashes[i] & np.uint64(0xFFFFFFFF)) % parts == mine:
+            out[k] = np.int32(i)
+            k += _U1
+        i += _U1
+    return np.int64(k)

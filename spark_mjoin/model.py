@@ -1,0 +1,174 @@
+"""The vocabulary of the join, as plain frozen data.
+
+Nothing here computes: options become these types once (`config`, `planner`), and every other layer takes them as
+they are. All of it pickles, since a `JoinSpec` travels to the executors inside each input partition.
+
+An input is a use of a source in the query; a self-join has two inputs on one source. Inputs are numbered in the order
+in which the query names them, and every other number called `input` is such an index.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import pyarrow as pa
+
+# --- expressions -----------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Col:
+    """A column of one input, under the source's own spelling of its name."""
+
+    input: int
+    name: str
+
+
+@dataclass(frozen=True)
+class Lit:
+    """A constant. `value` is what `pa.scalar(value, type)` takes; None is a typed NULL."""
+
+    value: Any
+    type: pa.DataType
+
+
+@dataclass(frozen=True)
+class Call:
+    """A function or operator, named by an entry of `join.expressions.FUNCTIONS`."""
+
+    function: str
+    args: tuple[Expr, ...]
+
+
+@dataclass(frozen=True)
+class Cast:
+    arg: Expr
+    type: pa.DataType
+
+
+Expr = Col | Lit | Call | Cast
+
+# --- the join --------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class SourceSpec:
+    """One upstream source: `source.<alias>.*`."""
+
+    alias: str
+    format: str
+    options: tuple[tuple[str, str], ...]  # without the prefix, the spelling of the user, sorted by name
+    schema: pa.Schema  # canonical types (see `schema.canonical_schema`), all columns of the source
+
+
+@dataclass(frozen=True)
+class KeyDomain:
+    """The set of values that the columns of a key class are compared in.
+
+    kind is one of: integer, boolean, date, timestamp, timestamp_ntz, double, decimal, string, binary.
+    Within a domain equality is transitive, which is what makes a class of columns one key: 'integer' compares all
+    widths as 64-bit, 'decimal' compares integers and decimals exactly at `scale`, 'double' compares in floating point
+    with NaN = NaN and -0.0 = 0.0, as Spark does.
+    """
+
+    kind: str
+    scale: int = 0
+    precision: int = 0
+
+    @property
+    def is_word(self) -> bool:
+        """Whether a key fits one 64-bit word, compared exactly; else it is a byte string."""
+        return self.kind not in ("string", "binary") and not (self.kind == "decimal" and self.precision > 18)
+
+
+@dataclass(frozen=True)
+class StoredColumn:
+    """One column of an input's state.
+
+    expr is computed over the arriving rows. With `domain` set the column is a key: its values are encoded by
+    `join.keys.encode` (NULL keys never reach the state) and `type` is int64 for words and binary or string otherwise.
+    """
+
+    name: str
+    expr: Expr
+    type: pa.DataType
+    domain: KeyDomain | None = None
+
+
+@dataclass(frozen=True)
+class InputSpec:
+    alias: str  # the name in the query
+    source: int  # index into JoinSpec.sources
+    columns: tuple[str, ...]  # what is read from the source
+    filter: Expr | None  # WHERE conjuncts over this input alone, and equalities implied inside it
+    stored: tuple[StoredColumn, ...]
+    keys: tuple[tuple[int, int], ...]  # (key class, ordinal in `stored`), sorted by class
+    payload: tuple[tuple[str, int], ...]  # (column, ordinal in `stored`): where later expressions find a column
+
+
+@dataclass(frozen=True)
+class Residual:
+    """A predicate over two or more inputs that is no equality of keys; applied as soon as all of them are bound."""
+
+    expr: Expr
+    inputs: frozenset[int]
+
+
+@dataclass(frozen=True)
+class OutputColumn:
+    name: str
+    expr: Expr
+
+
+@dataclass(frozen=True)
+class JoinSpec:
+    """The meaning of the join: what `query` or `on` says, resolved against the sources' schemas."""
+
+    sources: tuple[SourceSpec, ...]
+    inputs: tuple[InputSpec, ...]
+    classes: tuple[KeyDomain, ...]  # key class -> its domain
+    residuals: tuple[Residual, ...]
+    output: tuple[OutputColumn, ...]
+    schema: pa.Schema  # of the output, canonical
+
+    def classes_of(self, input: int) -> frozenset[int]:
+        return frozenset(c for c, _ in self.inputs[input].keys)
+
+    @property
+    def star_class(self) -> int | None:
+        """The key class that every input has, by which the join can be split over partitions; None if there is none."""
+        common = frozenset.intersection(*(self.classes_of(i) for i in range(len(self.inputs))))
+        return min(common) if common else None
+
+
+@dataclass(frozen=True)
+class ProbeStep:
+    """One probe of a probing order: bind `target` through the key classes it shares with what is bound already."""
+
+    target: int
+    classes: tuple[int, ...]
+    suppliers: tuple[int, ...]  # for each class, a bound input that has its value
+    residuals: tuple[int, ...]  # predicates (indexes into JoinSpec.residuals) that can be decided after this step
+
+
+@dataclass(frozen=True)
+class ProbeOrder:
+    origin: int  # the input whose arrivals probe
+    steps: tuple[ProbeStep, ...]
+
+
+# --- execution -------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Settings:
+    """How the join runs; none of it changes the result."""
+
+    partitions: int = 1
+    memory_bytes: int | None = None  # budget of the resident state over all partitions
+    state_location: str | None = None
+
+
+Position = dict[str, Any]  # how far a source was read: JSON, opaque to all but the source
+Range = dict[str, Any]  # rows between two positions: JSON, read by `Source.read`

@@ -1,0 +1,101 @@
+"""The memory-to-memory phase: arriving rows go into their own table and probe the others (Viglas 2003, section 2.1).
+
+    Arrow batch ──filter──> stored columns ──drop NULL keys──> own partition ──append──> table ──produce──> results
+
+Rows that no result can contain are dropped before they cost memory: those that a WHERE conjunct over their input alone
+does not let pass, and those with NULL in a join key, which equals nothing.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from spark_mjoin import kernel
+from spark_mjoin.join.expressions import evaluate
+from spark_mjoin.join.keys import encode
+from spark_mjoin.join.operator import Bound, produce
+from spark_mjoin.metrics import BatchCounts
+from spark_mjoin.model import Col, InputSpec, JoinSpec, ProbeOrder
+from spark_mjoin.planner.orders import probe_order
+from spark_mjoin.state.columns import bytes_parts, fixed_values
+from spark_mjoin.state.partition import PartitionState
+
+
+def arrive(
+    state: PartitionState, number: int, batch: pa.RecordBatch, share: tuple[int, int], counts: BatchCounts
+) -> Iterator[Bound]:
+    """Insert the rows of a batch of input `number` and give out the combinations that they complete.
+
+    share is (partition, partitions): the other partitions' rows are left out.
+    """
+    start, end = insert(state, number, batch, share, counts)
+    if start < end:
+        order = probe_order(state.spec, number, [table.rows for table in state.tables])
+        state.orders[number] = describe(state.spec, order)
+        yield from produce(state.spec, state.tables, start, end, order, counts.work)
+
+
+def insert(
+    state: PartitionState, number: int, batch: pa.RecordBatch, share: tuple[int, int], counts: BatchCounts
+) -> tuple[int, int]:
+    """Put the rows of a batch that this partition keeps into their table; returns their numbers start, end."""
+    arrays = admit(state.spec, number, batch, share)
+    start, end = state.tables[number].append(arrays)
+    counts.rows_in[number] += end - start
+    counts.work.moves += end - start
+    counts.work.hashes += (end - start) * len(state.spec.inputs[number].keys)
+    return start, end
+
+
+def admit(spec: JoinSpec, number: int, batch: pa.RecordBatch, share: tuple[int, int]) -> list[pa.Array]:
+    """The stored columns of the rows that enter the state."""
+    input = spec.inputs[number]
+
+    def column(col: Col) -> pa.Array:
+        return batch.column(col.name)
+
+    if input.filter is not None:
+        batch = batch.filter(evaluate(input.filter, column, batch.num_rows))
+    arrays = []
+    for stored in input.stored:
+        values = evaluate(stored.expr, column, batch.num_rows)
+        arrays.append(encode(values, stored.domain) if stored.domain else values)
+    arrays = _without_null_keys(input, arrays)
+    return _of_partition(spec, number, arrays, share)
+
+
+def describe(spec: JoinSpec, order: ProbeOrder) -> str:
+    """The order in words, for progress displays: `orders > payments > shipments`."""
+    return " > ".join(spec.inputs[i].alias for i in (order.origin, *(step.target for step in order.steps)))
+
+
+def _without_null_keys(input: InputSpec, arrays: list[pa.Array]) -> list[pa.Array]:
+    keep = None
+    for _, ordinal in input.keys:
+        if arrays[ordinal].null_count:
+            valid = arrays[ordinal].is_valid()
+            keep = valid if keep is None else pc.and_(keep, valid)
+    return arrays if keep is None else [pc.filter(array, keep) for array in arrays]
+
+
+def _of_partition(spec: JoinSpec, number: int, arrays: list[pa.Array], share: tuple[int, int]) -> list[pa.Array]:
+    partition, partitions = share
+    if partitions == 1:
+        return arrays
+    star = spec.star_class
+    assert star is not None, "only a join with a key common to all inputs has partitions"
+    key = arrays[dict(spec.inputs[number].keys)[star]]
+    hashes = np.empty(len(key), np.uint64)
+    if spec.classes[star].is_word:
+        kernel.hash_words(fixed_values(key, np.int64), kernel.ALL_BITS, hashes)
+    else:
+        offsets, data = bytes_parts(key)
+        kernel.hash_bytes(offsets, data, kernel.ALL_BITS, hashes)
+    mine = np.empty(len(key), np.int32)
+    count = kernel.select_partition(hashes, partitions, partition, mine)
+    rows = pa.array(mine[:count])
+    return [array.take(rows) for array in arrays]

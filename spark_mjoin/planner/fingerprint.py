@@ -1,0 +1,107 @@
+"""What the durable state of a join means, as plain JSON, and in words what has changed about it.
+
+State is kept across restarts, and a restart may come with other options. Two specs with equal fingerprints read the
+same rows into the same stored columns under the same keys, so that one can go on with the state of the other. A change
+of the projection or of a residual that needs no other stored column changes nothing here; nor do limits, budgets, the
+number of files per batch, or what a source needs only to connect.
+
+Not covered: the number of partitions, which is a matter of the store; options whose names speak of secrets are never
+written, so a change of them is not seen.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from typing import Any
+
+from spark_mjoin.join.casts import type_name
+from spark_mjoin.join.expressions import render
+from spark_mjoin.model import InputSpec, JoinSpec, KeyDomain, SourceSpec, StoredColumn
+
+_NOT_DATA = {
+    "maxrowspertrigger", "maxfilespertrigger", "maxbytespertrigger", "maxoffsetspertrigger", "minoffsetspertrigger",
+    "maxtriggerdelay", "startingoffsets", "startingtimestamp", "failondataloss", "minpartitions", "latestfirst",
+    "kafka.bootstrap.servers", "maxfileage", "cleansource", "sourcearchivedir",
+}  # fmt: skip
+_SECRET = re.compile(
+    r"password|passwd|secret|token|credential|jaas|signature|(access|account|api|private)[._-]?key", re.I
+)
+
+
+def describe(spec: JoinSpec, partitions: int = 1) -> dict[str, Any]:
+    """The fingerprint: {"partitions": n, "sources": {alias: …}, "inputs": {alias: …}}, readable and JSON-able."""
+    used = sorted({i.source for i in spec.inputs})
+    return {
+        "partitions": partitions,
+        "sources": {spec.sources[s].alias: _source(spec.sources[s]) for s in used},
+        "inputs": {i.alias: _input(i, spec) for i in spec.inputs},
+    }
+
+
+def differences(old: Mapping[str, Any], new: Mapping[str, Any]) -> list[str]:
+    """What the two fingerprints do not have in common, one sentence part for each; empty when the state can be used."""
+    found = _changed("option partitions", old["partitions"], new["partitions"])
+    found += [*_members(old, new, "sources", "source"), *_members(old, new, "inputs", "input")]
+    for alias in _shared(old, new, "sources"):
+        before, after = old["sources"][alias], new["sources"][alias]
+        found += _changed(f"source {alias}: format", before["format"], after["format"])
+        for name in sorted({*before["options"], *after["options"]}):
+            values = (options["options"].get(name) for options in (before, after))
+            found += _changed(f"source {alias}: option {name}", *values)
+    for alias in _shared(old, new, "inputs"):
+        before, after = old["inputs"][alias], new["inputs"][alias]
+        found += _changed(f"input {alias}: source", before["source"], after["source"])
+        found += _changed(f"input {alias}: filter", before["filter"], after["filter"])
+        found += _keys(alias, before["keys"], after["keys"])
+        found += _columns(alias, before["columns"], after["columns"])
+    return found
+
+
+def _source(source: SourceSpec) -> dict[str, Any]:
+    kept = {n: v for n, v in source.options if n.lower() not in _NOT_DATA and not _SECRET.search(n)}
+    return {"format": source.format, "options": kept}
+
+
+def _input(input: InputSpec, spec: JoinSpec) -> dict[str, Any]:
+    return {
+        "source": spec.sources[input.source].alias,
+        "filter": None if input.filter is None else render(input.filter),
+        "keys": {str(c): _key(input.stored[ordinal], spec.classes[c]) for c, ordinal in input.keys},
+        "columns": {s.name: f"{render(s.expr)} {type_name(s.type)}" for s in input.stored if s.domain is None},
+    }
+
+
+def _key(stored: StoredColumn, domain: KeyDomain) -> str:
+    digits = f" {domain.precision},{domain.scale}" if domain.kind == "decimal" else ""
+    return f"{render(stored.expr)} ({domain.kind}{digits})"
+
+
+def _members(old: Mapping[str, Any], new: Mapping[str, Any], part: str, what: str) -> list[str]:
+    gone = [f"{what} {a} is no longer there" for a in sorted(set(old[part]) - set(new[part]))]
+    return gone + [f"{what} {a} is new" for a in sorted(set(new[part]) - set(old[part]))]
+
+
+def _shared(old: Mapping[str, Any], new: Mapping[str, Any], part: str) -> list[str]:
+    return sorted(set(old[part]) & set(new[part]))
+
+
+def _changed(what: str, before: object, after: object) -> list[str]:
+    shown = ["not given" if v is None else v for v in (before, after)]
+    return [] if before == after else [f"{what} was {shown[0]}, is now {shown[1]}"]
+
+
+def _keys(alias: str, before: Mapping[str, str], after: Mapping[str, str]) -> list[str]:
+    shown = [", ".join(keys[c] for c in sorted(keys, key=int)) for keys in (before, after)]
+    if before != after and shown[0] == shown[1]:
+        return [f"input {alias}: key {shown[0]} is compared with other columns, or in another order of conditions"]
+    return _changed(f"input {alias}: key", *shown)
+
+
+def _columns(alias: str, before: Mapping[str, str], after: Mapping[str, str]) -> list[str]:
+    found = [f"input {alias}: column {c} is stored no longer" for c in before if c not in after]
+    found += [f"input {alias}: column {c} was not stored" for c in after if c not in before]
+    for column in before:
+        if column in after:
+            found += _changed(f"input {alias}: column {column}", before[column], after[column])
+    return found

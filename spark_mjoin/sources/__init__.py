@@ -1,0 +1,80 @@
+"""Upstream sources: the registry, and how the options of `source.<alias>.` become a `Source`.
+
+Adding a source is one file and one line in `REGISTRY`. The registry holds dotted paths, so that a source's libraries
+are imported when it is first used and not before. A class named there
+
+- is called with (alias, options), and raises OptionError for values it cannot use;
+- names its own options in `OPTIONS` (`kafka.*` stands for every name with that prefix) and the limits that make sense
+  for it in `LIMITS`; anything else that a user sets is an error that suggests the nearest name.
+
+Not covered here: options that have the prefix of a source but are the join's (`window`, `watermark`, ...). The caller
+takes those out first.
+"""
+
+from __future__ import annotations
+
+import importlib
+from collections.abc import Mapping
+from typing import Protocol, cast
+
+import pyarrow as pa
+
+from spark_mjoin.errors import OptionError, listed, nearest
+from spark_mjoin.sources.options import Options
+from spark_mjoin.sources.protocol import Limits, Source
+
+REGISTRY: dict[str, str] = {
+    "parquet": "spark_mjoin.sources.files:ParquetSource",
+    "csv": "spark_mjoin.sources.files:CsvSource",
+    "json": "spark_mjoin.sources.files:JsonSource",
+    "arrow": "spark_mjoin.sources.files:ArrowSource",
+    "wisconsin": "spark_mjoin.sources.wisconsin:WisconsinSource",
+}
+
+_LIMITS = ("maxRowsPerTrigger", "maxFilesPerTrigger", "maxBytesPerTrigger")
+
+
+class _SourceClass(Protocol):
+    OPTIONS: tuple[str, ...]
+    LIMITS: tuple[str, ...]
+
+    def __call__(self, alias: str, options: Options) -> Source: ...
+
+
+def formats() -> list[str]:
+    """The formats that there are, in order of name."""
+    return sorted(REGISTRY)
+
+
+def create(alias: str, format: str, options: Mapping[str, str], schema: pa.Schema | None = None) -> Source:
+    """The source `alias`; OptionError when the format, the name of an option or a value is wrong.
+
+    schema is what an earlier `Source.schema()` gave, where there was one.
+    """
+    path = REGISTRY.get(format.strip().casefold())
+    if path is None:
+        raise OptionError(
+            f"option 'source.{alias}.format': there is no format '{format}'.{nearest(format, REGISTRY)} "
+            f"Formats: {listed(formats())}."
+        )
+    module, _, name = path.partition(":")
+    source = cast(_SourceClass, getattr(importlib.import_module(module), name))
+    read = Options(alias, options)
+    for limit in _LIMITS:
+        if limit in read and limit not in source.LIMITS:
+            raise read.error(limit, f"does not apply to format '{format}'; it knows {listed(source.LIMITS)}")
+    read.check_known(("format", *source.LIMITS, *source.OPTIONS))
+    made = source(alias, read)
+    if schema is not None:
+        made.assume(schema)
+    return made
+
+
+def limits(alias: str, options: Mapping[str, str]) -> Limits:
+    """What the options say about how much one micro-batch may take."""
+    read = Options(alias, options)
+    return Limits(
+        max_rows=read.positive_int("maxRowsPerTrigger"),
+        max_files=read.positive_int("maxFilesPerTrigger"),
+        max_bytes=read.size("maxBytesPerTrigger"),
+    )

@@ -1,0 +1,562 @@
+"""What is in a file: parquet, csv, newline-delimited json and Arrow IPC decoded to batches in canonical types.
+
+    File -> decode(schema, columns, start, end) -> record batches of the rows start..end-1 of the file
+
+Every decoder obeys one contract. The rows of a file have a fixed order and are numbered from 0; `decode` gives those
+of a row range, the columns asked for, in that order, in the types that `schema` has for them, in batches of at most
+`BATCH_ROWS` rows; a column that the file lacks is NULL; no columns at all gives batches that only count. Decoding
+looks at the bytes of the file and nothing else, so the same file gives the same batches. `count` is the number of
+rows that `decode` would give. Whatever is wrong with a value is a `ColumnError`; whatever is wrong with the file is
+an error of Arrow.
+
+Columns are found by name, exactly or else without regard to case (json: exactly). A column of a file may be narrower
+than the schema's, not of another kind: text in a file is not parsed into a BIGINT, except where all is text (csv,
+json).
+
+- parquet: row groups before the range are skipped; INT96 timestamps are instants, as Spark writes them.
+- arrow: both IPC formats. A stream counts as complete when it has its end-of-stream marker.
+- csv: with a header, columns go by name whatever their order (Spark's enforceSchema=true goes by position, which
+  turns a reordered file into wrong data); without one, by position. Rows with too few or too many fields are errors.
+  Line breaks inside quotes are part of the value. A quote inside quotes is doubled; a backslash is an ordinary
+  character unless `escape` says otherwise. An empty unquoted field is NULL, `""` is the empty string.
+- json: one object per line. Fields that the schema lacks are ignored. BINARY is base64, as in Spark. No MAP.
+- text timestamps are ISO-8601; without a zone they are UTC (TIMESTAMP) or must have none (TIMESTAMP_NTZ). Digits
+  beyond microseconds are cut.
+
+Not covered: encrypted parquet, nested types in csv, comments in csv, json documents over several lines.
+"""
+
+from __future__ import annotations
+
+import base64
+import binascii
+import re
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import Protocol
+
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.csv as pacsv
+import pyarrow.ipc as ipc
+import pyarrow.json as pajson
+import pyarrow.parquet as pq
+
+from spark_mjoin.schema import canonical_schema, conform_array
+from spark_mjoin.sources.storage import FileStat, Storage
+
+BATCH_ROWS = 131_072
+_SMALL_ROWS = 65_536  # smaller batches are put together: below some 10,000 rows the cost per batch shows
+_JSON_CHUNK_BYTES = 4 << 20
+_CSV_BLOCK_BYTES = 8 << 20
+
+_CODECS = {".gz": "gzip", ".bz2": "bz2", ".zst": "zstd"}
+
+
+class ColumnError(Exception):
+    """A value of a column that cannot be brought into the column's type."""
+
+    def __init__(self, column: str, cause: str) -> None:
+        super().__init__(cause)
+        self.column = column
+
+
+@dataclass(frozen=True)
+class File:
+    """A file to look into; every `open` is a new handle at the first byte."""
+
+    store: Storage
+    stat: FileStat
+
+    def open(self) -> pa.NativeFile:
+        return self.store.open(self.stat.path)
+
+    def open_text(self) -> pa.NativeFile:
+        """Decompressed, where the name says that it is compressed."""
+        codec = next((c for end, c in _CODECS.items() if self.stat.path.lower().endswith(end)), None)
+        handle = self.open()
+        return pa.CompressedInputStream(handle, codec) if codec else handle
+
+    def tail(self, n: int) -> bytes:
+        with self.open() as handle:
+            size = handle.size()
+            handle.seek(max(0, size - n))
+            return bytes(handle.read(n))
+
+    def head(self, n: int) -> bytes:
+        with self.open() as handle:
+            return bytes(handle.read(n))
+
+
+class FileFormat(Protocol):
+    carries_schema: bool
+    sealed: bool  # a complete file shows by its last bytes; else only by nobody writing to it any more
+
+    def is_complete(self, file: File) -> bool:
+        """Whether a sealed file has its end; True for others."""
+
+    def refusal(self, schema: pa.Schema) -> str | None:
+        """Why a file of this format cannot hold this schema, if so."""
+
+    def infer(self, file: File) -> pa.Schema:
+        """The file's own schema, canonical; TypeError for a type that Spark lacks."""
+
+    def count(self, file: File, schema: pa.Schema) -> int: ...
+
+    def decode(
+        self, file: File, schema: pa.Schema, columns: Sequence[str], start: int, end: int | None
+    ) -> Iterator[pa.RecordBatch]: ...
+
+
+# --- parquet ---------------------------------------------------------------------------------------------------
+
+
+class Parquet:
+    carries_schema = True
+    sealed = True
+
+    def is_complete(self, file: File) -> bool:
+        # PARE ends an encrypted file: complete, and refused with a reason when it is read.
+        return file.stat.size >= 12 and file.tail(4) in (b"PAR1", b"PARE")
+
+    def refusal(self, schema: pa.Schema) -> str | None:
+        return None
+
+    def _open(self, file: File) -> pq.ParquetFile:
+        handle = file.open()
+        mapped = isinstance(handle, pa.MemoryMappedFile)
+        return pq.ParquetFile(handle, pre_buffer=not mapped, coerce_int96_timestamp_unit="us")
+
+    def infer(self, file: File) -> pa.Schema:
+        opened = self._open(file)
+        schema = canonical_schema(opened.schema_arrow)
+        for column in (opened.schema.column(i) for i in range(len(opened.schema))):
+            if column.physical_type == "INT96" and column.path == column.name:
+                at = schema.get_field_index(column.name)
+                schema = schema.set(at, pa.field(column.name, pa.timestamp("us", tz="UTC")))
+        return schema
+
+    def count(self, file: File, schema: pa.Schema) -> int:
+        return int(self._open(file).metadata.num_rows)
+
+    def decode(
+        self, file: File, schema: pa.Schema, columns: Sequence[str], start: int, end: int | None
+    ) -> Iterator[pa.RecordBatch]:
+        opened = self._open(file)
+        total = opened.metadata.num_rows
+        end = total if end is None else min(end, total)
+        target = _select(schema, columns)
+        names = _match(opened.schema_arrow.names, columns)
+        wanted = [n for n in names if n is not None]
+        if not wanted:
+            yield from _only_nulls(target, end - start)
+            return
+        groups: list[int] = []
+        before = first = 0
+        for group in range(opened.num_row_groups):
+            rows = opened.metadata.row_group(group).num_rows
+            if before < end and before + rows > start:
+                first = first if groups else before
+                groups.append(group)
+            before += rows
+        if not groups:
+            return
+        batches = opened.iter_batches(BATCH_ROWS, row_groups=groups, columns=wanted, use_threads=True)
+        for batch in _sized(_clip(batches, start - first, end - first)):
+            yield _assemble(batch, names, target, _from_typed)
+
+
+# --- arrow -----------------------------------------------------------------------------------------------------
+
+
+class Arrow:
+    carries_schema = True
+    sealed = True
+
+    def is_complete(self, file: File) -> bool:
+        head = file.head(8)
+        if head.startswith(b"ARROW1"):
+            return file.stat.size > 16 and file.tail(6) == b"ARROW1"
+        if head.startswith(b"\xff\xff\xff\xff"):
+            return file.tail(8) == b"\xff\xff\xff\xff\x00\x00\x00\x00"
+        return len(head) == 8  # no Arrow at all: to be told so when it is read, rather than ignored for ever
+
+    def refusal(self, schema: pa.Schema) -> str | None:
+        return None
+
+    def infer(self, file: File) -> pa.Schema:
+        return canonical_schema(self._reader(file, None).schema)
+
+    def _reader(self, file: File, fields: list[int] | None) -> ipc.RecordBatchFileReader | ipc.RecordBatchStreamReader:
+        options = ipc.IpcReadOptions(included_fields=fields)
+        if file.head(6) == b"ARROW1":
+            return ipc.open_file(file.open(), options=options)
+        return ipc.open_stream(file.open(), options=options)
+
+    def _batches(self, file: File, fields: list[int] | None) -> Iterator[pa.RecordBatch]:
+        reader = self._reader(file, fields)
+        if isinstance(reader, ipc.RecordBatchFileReader):
+            for i in range(reader.num_record_batches):
+                yield reader.get_batch(i)
+        else:
+            yield from reader
+
+    def count(self, file: File, schema: pa.Schema) -> int:
+        fields = [0] if len(self._reader(file, None).schema) else None
+        return sum(batch.num_rows for batch in self._batches(file, fields))
+
+    def decode(
+        self, file: File, schema: pa.Schema, columns: Sequence[str], start: int, end: int | None
+    ) -> Iterator[pa.RecordBatch]:
+        present = self._reader(file, None).schema.names
+        names = _match(present, columns)
+        # An empty list would mean every field: one field is read to have its rows counted.
+        fields = sorted({present.index(n) for n in names if n is not None}) or [0]
+        target = _select(schema, columns)
+        for batch in _sized(_clip(self._batches(file, fields if present else None), start, end)):
+            yield _assemble(batch, names, target, _from_typed)
+
+
+# --- csv -------------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Csv:
+    header: bool = False
+    separator: str = ","
+    quote: str | None = '"'
+    escape: str | None = None
+    null_value: str = ""
+    encoding: str = "utf-8"
+
+    carries_schema = False
+    sealed = False
+
+    def is_complete(self, file: File) -> bool:
+        return True
+
+    def refusal(self, schema: pa.Schema) -> str | None:
+        nested = [f"{f.name} {f.type}" for f in schema if pa.types.is_nested(f.type)]
+        return f"csv has no nested types: {', '.join(nested)}" if nested else None
+
+    def infer(self, file: File) -> pa.Schema:
+        raise TypeError("csv carries no types")
+
+    def count(self, file: File, schema: pa.Schema) -> int:
+        return sum(batch.num_rows for batch in self.decode(file, schema, (), 0, None))
+
+    def _open(self, file: File, convert: pacsv.ConvertOptions, names: list[str] | None) -> pacsv.CSVStreamingReader:
+        return pacsv.open_csv(
+            file.open_text(),
+            read_options=pacsv.ReadOptions(block_size=_CSV_BLOCK_BYTES, column_names=names, encoding=self.encoding),
+            parse_options=pacsv.ParseOptions(
+                delimiter=self.separator,
+                quote_char=self.quote or False,
+                double_quote=True,
+                escape_char=self.escape or False,
+                newlines_in_values=True,
+            ),
+            convert_options=convert,
+        )
+
+    def decode(
+        self, file: File, schema: pa.Schema, columns: Sequence[str], start: int, end: int | None
+    ) -> Iterator[pa.RecordBatch]:
+        target = _select(schema, columns)
+        present: list[str] = list(schema.names)
+        try:
+            if self.header:
+                # Only the names matter here; as text, since a guess at the types could fail.
+                present = self._open(file, pacsv.ConvertOptions(default_column_type=pa.string()), None).schema.names
+            names = _match(present, columns)
+            parsed = {
+                name: pa.string() if pa.types.is_timestamp(field.type) else field.type
+                for name, field in zip(names, target, strict=True)
+                if name is not None
+            }
+            convert = pacsv.ConvertOptions(
+                column_types=parsed or {present[0]: pa.string()},
+                include_columns=list(parsed) or present[:1],
+                null_values=["", self.null_value],
+                strings_can_be_null=True,
+                quoted_strings_can_be_null=False,
+                true_values=["true", "True", "TRUE"],
+                false_values=["false", "False", "FALSE"],
+            )
+            reader = self._open(file, convert, None if self.header else present)
+            for batch in _sized(_clip(reader, start, end)):
+                yield _assemble(batch, names, target, _from_text)
+        except pa.ArrowInvalid as e:
+            if "Empty CSV file" in str(e):
+                return
+            at = re.search(r"In CSV column #(\d+): (.*)", str(e), re.DOTALL)
+            if at and int(at[1]) < len(present):
+                raise ColumnError(present[int(at[1])], at[2]) from e
+            raise
+
+
+# --- json ------------------------------------------------------------------------------------------------------
+
+
+class Json:
+    carries_schema = False
+    sealed = False
+
+    def is_complete(self, file: File) -> bool:
+        return True
+
+    def refusal(self, schema: pa.Schema) -> str | None:
+        maps = [f.name for f in schema if _has_map(f.type)]
+        return f"json with MAP columns is not supported ({', '.join(maps)}): declare a STRUCT instead" if maps else None
+
+    def infer(self, file: File) -> pa.Schema:
+        raise TypeError("json carries no types")
+
+    def count(self, file: File, schema: pa.Schema) -> int:
+        return sum(batch.num_rows for batch in self.decode(file, schema, (), 0, None))
+
+    def decode(
+        self, file: File, schema: pa.Schema, columns: Sequence[str], start: int, end: int | None
+    ) -> Iterator[pa.RecordBatch]:
+        target = _select(schema, columns)
+        parsed = pa.schema([pa.field(f.name, _text_type(f.type)) for f in target])
+        for batch in _sized(_clip(self._batches(file, parsed), start, end)):
+            yield _assemble(batch, list(target.names), target, _from_text)
+
+    def _batches(self, file: File, schema: pa.Schema) -> Iterator[pa.RecordBatch]:
+        done = 0
+        with file.open_text() as handle:
+            for chunk in _line_chunks(handle):
+                if not chunk.strip():
+                    continue
+                try:
+                    table = _parse_json(chunk, schema)
+                except pa.ArrowInvalid as e:
+                    raise _blame_column(chunk, schema, e, done) from e
+                done += table.num_rows
+                yield from table.combine_chunks().to_batches() if len(schema) else [_counted(table.num_rows)]
+
+
+def _line_chunks(handle: pa.NativeFile) -> Iterator[bytes]:
+    """The file cut into pieces that end with a line; a line is never cut, however long it is."""
+    parts: list[bytes] = []
+    first = True
+    while piece := bytes(handle.read(_JSON_CHUNK_BYTES)):
+        if first and piece.startswith(b"\xef\xbb\xbf"):
+            piece = piece[3:]
+        first = False
+        cut = piece.rfind(b"\n") + 1
+        if cut:
+            yield b"".join([*parts, piece[:cut]])
+            parts = []
+        parts.append(piece[cut:])
+    yield b"".join(parts)
+
+
+def _parse_json(chunk: bytes, schema: pa.Schema) -> pa.Table:
+    return pajson.read_json(
+        pa.BufferReader(chunk),
+        read_options=pajson.ReadOptions(use_threads=False, block_size=len(chunk) + 1),
+        parse_options=pajson.ParseOptions(explicit_schema=schema, unexpected_field_behavior="ignore"),
+    )
+
+
+def _blame_column(chunk: bytes, schema: pa.Schema, error: Exception, before: int) -> Exception:
+    """Arrow does not always say which column it could not convert: parse them one by one."""
+    # Arrow counts the rows of the chunk, and `before` came earlier in the file.
+    cause = re.sub(r"in row (\d+)", lambda m: f"in row {before + int(m[1])}", str(error))
+    for field in schema:
+        try:
+            _parse_json(chunk, pa.schema([field]))
+        except pa.ArrowInvalid:
+            try:
+                _parse_json(chunk, pa.schema([]))
+            except pa.ArrowInvalid:
+                break  # not JSON at all: no column is to blame
+            return ColumnError(field.name, cause)
+    invalid: Exception = pa.ArrowInvalid(cause)
+    return invalid
+
+
+def _has_map(dtype: pa.DataType) -> bool:
+    if pa.types.is_map(dtype):
+        return True
+    return any(_has_map(dtype.field(i).type) for i in range(dtype.num_fields))
+
+
+# --- text into types -------------------------------------------------------------------------------------------
+
+_ZONED = r"\d:\d{2}.*(?:[zZ]|[+-]\d{2}(?::?\d{2})?)$"
+
+
+def _text_type(dtype: pa.DataType) -> pa.DataType:
+    """The type that JSON is parsed in before `_from_text`: text for whatever JSON has no literal for."""
+    if pa.types.is_temporal(dtype) or pa.types.is_binary(dtype):
+        return pa.string()
+    if pa.types.is_list(dtype):
+        return pa.list_(pa.field(dtype.value_field.name, _text_type(dtype.value_type)))
+    if pa.types.is_struct(dtype):
+        return pa.struct([pa.field(f.name, _text_type(f.type)) for f in dtype.fields])
+    return dtype
+
+
+def _from_text(array: pa.Array, dtype: pa.DataType) -> pa.Array:
+    """Values of `_text_type(dtype)` as `dtype`."""
+    if array.type.equals(dtype):
+        return array
+    if pa.types.is_list(dtype):
+        values = _from_text(array.values, dtype.value_type)
+        return pa.Array.from_buffers(
+            dtype, len(array), array.buffers()[:2], array.null_count, array.offset, children=[values]
+        )
+    if pa.types.is_struct(dtype):
+        children = [_from_text(array.field(i), f.type) for i, f in enumerate(dtype.fields)]
+        return pa.StructArray.from_arrays(children, fields=list(dtype.fields), mask=array.is_null())
+    if pa.types.is_timestamp(dtype):
+        return _parse_timestamps(array, dtype)
+    if pa.types.is_binary(dtype):
+        decoded = [None if v is None else base64.b64decode(v, validate=True) for v in array.to_pylist()]
+        return pa.array(decoded, pa.binary())
+    return conform_array(array, dtype)
+
+
+def _parse_timestamps(text: pa.Array, dtype: pa.DataType) -> pa.Array:
+    fine = pc.match_substring_regex(text, r"\.\d{7}")
+    if pc.any(fine).as_py():
+        text = pc.replace_substring_regex(text, r"(\.\d{6})\d+", r"\1")
+    if dtype.tz is None:
+        return pc.cast(text, dtype)
+    zoned = pc.match_substring_regex(text, _ZONED)
+    if not pc.any(zoned).as_py():
+        return pc.assume_timezone(pc.cast(text, pa.timestamp("us")), "UTC")
+    if pc.all(zoned).as_py():
+        return pc.cast(text, dtype)
+    nothing = pa.scalar(None, pa.string())
+    instants = pc.cast(pc.if_else(zoned, text, nothing), dtype)
+    plain = pc.cast(pc.if_else(zoned, nothing, text), pa.timestamp("us"))
+    return pc.coalesce(instants, pc.assume_timezone(plain, "UTC"))
+
+
+# --- batches ---------------------------------------------------------------------------------------------------
+
+
+def _select(schema: pa.Schema, columns: Sequence[str]) -> pa.Schema:
+    return pa.schema([schema.field(name) for name in columns])
+
+
+def _match(present: Sequence[str], columns: Sequence[str]) -> list[str | None]:
+    """For each column the file's name of it; None where the file has none."""
+    folded: dict[str, str] = {}
+    for there in present:
+        folded.setdefault(there.casefold(), there)
+    matched = [name if name in present else folded.get(name.casefold()) for name in columns]
+    for column, name in zip(columns, matched, strict=True):
+        if name is not None and list(present).count(name) > 1:
+            raise ColumnError(column, f"the file has more than one column '{name}'")
+    return matched
+
+
+def _assemble(
+    batch: pa.RecordBatch,
+    names: Sequence[str | None],
+    target: pa.Schema,
+    convert: Callable[[pa.Array, pa.DataType], pa.Array],
+) -> pa.RecordBatch:
+    """The batch's columns `names` in the types of `target`; None is a column of NULLs."""
+    if not len(target):
+        return _counted(batch.num_rows)
+    arrays = []
+    for name, field in zip(names, target, strict=True):
+        if name is None:
+            arrays.append(pa.nulls(batch.num_rows, field.type))
+            continue
+        array = batch.column(batch.schema.get_field_index(name))
+        try:
+            arrays.append(convert(array, field.type))
+        except (pa.ArrowException, binascii.Error) as e:
+            raise ColumnError(field.name, str(e)) from e
+    return pa.RecordBatch.from_arrays(arrays, schema=target)
+
+
+def _from_typed(array: pa.Array, dtype: pa.DataType) -> pa.Array:
+    """Values of a file that has types of its own as `dtype`."""
+    if array.type.equals(dtype):
+        return array
+    if _kind(array.type) != _kind(dtype) and not pa.types.is_null(array.type):
+        raise pa.ArrowTypeError(f"the file has {array.type} where the schema has {dtype}")
+    return conform_array(array, dtype)
+
+
+def _kind(dtype: pa.DataType) -> str:
+    """Types of one kind are converted into each other where no value is lost."""
+    if pa.types.is_dictionary(dtype):
+        return _kind(dtype.value_type)
+    kinds = {
+        "number": (pa.types.is_integer, pa.types.is_floating, pa.types.is_decimal),
+        "text": (
+            pa.types.is_string, pa.types.is_large_string, pa.types.is_string_view, pa.types.is_binary,
+            pa.types.is_large_binary, pa.types.is_binary_view, pa.types.is_fixed_size_binary,
+        ),
+        "date": (pa.types.is_date,),
+        "time": (pa.types.is_time,),
+        "timestamp": (pa.types.is_timestamp,),
+        "list": (pa.types.is_list, pa.types.is_large_list, pa.types.is_fixed_size_list, pa.types.is_list_view),
+    }  # fmt: skip
+    return next((kind for kind, tests in kinds.items() if any(t(dtype) for t in tests)), f"type {dtype.id}")
+
+
+def _counted(rows: int) -> pa.RecordBatch:
+    """A batch of `rows` rows and no columns."""
+    return pa.record_batch([pa.nulls(rows)], names=["none"]).select([])
+
+
+def _only_nulls(target: pa.Schema, rows: int) -> Iterator[pa.RecordBatch]:
+    for at in range(0, rows, BATCH_ROWS):
+        n = min(BATCH_ROWS, rows - at)
+        yield _assemble(_counted(n), [None] * len(target), target, _from_typed)
+
+
+def _clip(batches: Iterable[pa.RecordBatch], start: int, end: int | None) -> Iterator[pa.RecordBatch]:
+    """The rows start..end-1 of a sequence of batches; stops reading at the end."""
+    at = 0
+    if end is not None and end <= start:
+        return
+    for batch in batches:
+        low = max(0, start - at)
+        high = batch.num_rows if end is None else min(batch.num_rows, end - at)
+        if low < high:
+            yield batch if high - low == batch.num_rows else batch.slice(low, high - low)
+        at += batch.num_rows
+        if end is not None and at >= end:
+            return
+
+
+def _sized(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    """The same rows in batches of _SMALL_ROWS to BATCH_ROWS rows, copying only what is small."""
+    small: list[pa.RecordBatch] = []
+    rows = 0
+    for batch in batches:
+        if rows + batch.num_rows > BATCH_ROWS and small:
+            yield _joined(small)
+            small, rows = [], 0
+        at = 0
+        while batch.num_rows - at > BATCH_ROWS:
+            yield batch.slice(at, BATCH_ROWS)
+            at += BATCH_ROWS
+        rest = batch.slice(at) if at else batch
+        if rest.num_rows:
+            small.append(rest)
+            rows += rest.num_rows
+        if rows >= _SMALL_ROWS:
+            yield _joined(small)
+            small, rows = [], 0
+    if small:
+        yield _joined(small)
+
+
+def _joined(batches: list[pa.RecordBatch]) -> pa.RecordBatch:
+    if len(batches) == 1:
+        return batches[0]
+    if not batches[0].num_columns:
+        return _counted(sum(b.num_rows for b in batches))
+    return pa.concat_batches(batches)

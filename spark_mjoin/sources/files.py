@@ -1,0 +1,432 @@
+"""Directories of files as a source: parquet, csv, json and arrow, with the behaviour of Spark's file source.
+
+    listing -> new, complete files, oldest first -> SourceLog -> position {"files": k, "rows": r} -> ranges -> rows
+
+A position says: k entries of the log are consumed whole, and r rows of entry k. The log holds what was found, once,
+in the order in which it is consumed, as {"path", "size", "mtime_ns", "rows"}; "rows" is null where nobody had to
+count.
+
+Why it is right. An entry is in the log before a position that counts it is returned, and entries never change, so
+`plan` needs nothing but the log and two positions. A crash between the two leaves entries that no position counts:
+`latest` consumes those before it looks for more. A file is new if the log lacks its path, as in Spark: a change of a
+consumed file is no new file. The rows of a file have one order, so (path, row range) names the same rows for ever, as
+long as the file is what it was: `read` compares size and time of change with the log, and refuses a file that
+changed.
+
+When a file is complete: parquet and arrow files have a last word, and without it they are left alone. Text has none:
+a file that was written to in the last 200 ms is left for later, and at a `freeze` (AvailableNow, batch), after which
+there is no later, is waited for once and left out if it still changes. Writers that pause for longer should write
+under a name that begins with '.' or '_' and rename, as Spark's sinks do. Empty files are not there.
+
+Limits: `max_rows` is exact and may end inside a file; `max_files` and `max_bytes` count every file that is touched,
+with its whole size, and always let one through. Of several the tightest wins.
+
+An inferred schema is that of the oldest file. It is found once per instance and travels with it when pickled, so
+executors must be given the instance on which the driver called `schema()`, and not a new one.
+
+Not covered: partition columns from directory names, cleaning up or archiving consumed files, files that grow.
+"""
+
+from __future__ import annotations
+
+import codecs
+import logging
+import time
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+import pyarrow as pa
+
+from spark_mjoin.errors import OptionError, SourceError, listed
+from spark_mjoin.model import Position, Range
+from spark_mjoin.schema import parse_ddl
+from spark_mjoin.sources.file_formats import Arrow, ColumnError, Csv, File, FileFormat, Json, Parquet
+from spark_mjoin.sources.options import Options
+from spark_mjoin.sources.protocol import Limits, SourceLog
+from spark_mjoin.sources.storage import FileStat, exists, find, is_glob, storage
+
+_log = logging.getLogger(__name__)
+
+_SETTLED_NS = 200_000_000  # text that nobody touched for so long is complete
+_STALE_NS = 60_000_000_000  # a file without its last word for so long deserves a warning
+_LOG_PAGE = 1_000
+_COUNTS_KEPT = 10_000
+
+
+class FileSource:
+    """A path that files of one format arrive under. The formats below differ in what they know about a file only."""
+
+    OPTIONS: tuple[str, ...] = (
+        "path", "schema", "failOnDataLoss", "latestFirst", "recursiveFileLookup", "pathGlobFilter",
+    )  # fmt: skip
+    LIMITS = ("maxRowsPerTrigger", "maxFilesPerTrigger", "maxBytesPerTrigger")
+
+    def __init__(self, alias: str, options: Options, format: FileFormat) -> None:
+        self._alias = alias
+        self._format = format
+        self._path = options.required("path", "a directory, a file or a glob")
+        try:
+            self._store = storage(self._path)
+        except (ValueError, OSError, ImportError, pa.ArrowException) as e:
+            raise options.error("path", f"no file system for '{self._path}': {e}") from e
+        ddl = options.text("schema")
+        self._declared = None if ddl is None else parse_ddl(ddl, options.name("schema"))
+        self._fail_on_data_loss = options.flag("failOnDataLoss", True)
+        self._latest_first = options.flag("latestFirst", False)
+        self._recursive = options.flag("recursiveFileLookup", False)
+        self._name_filter = options.text("pathGlobFilter")
+        self._schema: pa.Schema | None = None
+        self._end: int | None = None  # of the log, once frozen
+        self._forget()
+
+    def _forget(self) -> None:
+        """Start over with what is only remembered to save work."""
+        self._log_of_seen: SourceLog | None = None
+        self._seen: set[str] = set()  # paths in the log
+        self._seen_entries = 0  # how much of the log is in _seen
+        self._unread: list[FileStat] = []  # found, not yet in the log, in the order in which to take them
+        self._counts: dict[FileStat, int] = {}
+        self._incomplete: set[FileStat] = set()
+        self._warned: set[FileStat] = set()
+
+    def __getstate__(self) -> dict[str, Any]:
+        kept = ("_alias", "_format", "_path", "_store", "_declared", "_fail_on_data_loss", "_latest_first",
+                "_recursive", "_name_filter", "_schema", "_end")  # fmt: skip
+        return {name: getattr(self, name) for name in kept}
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        self.__dict__.update(state)
+        self._forget()
+
+    # --- schema ------------------------------------------------------------------------------------------------
+
+    def schema(self) -> pa.Schema:
+        if self._schema is None:
+            self._schema = self._resolve_schema()
+        return self._schema
+
+    def assume(self, schema: pa.Schema) -> None:
+        self._schema = schema
+
+    def _resolve_schema(self) -> pa.Schema:
+        path_option, schema_option = (f"source.{self._alias}.{name}" for name in ("path", "schema"))
+        if self._declared is None and not self._format.carries_schema:
+            raise OptionError(
+                f"option '{schema_option}' is required: files of this format do not carry their types; "
+                f"for example 'id BIGINT, name STRING'"
+            )
+        if self._declared is not None:
+            refusal = self._format.refusal(self._declared)
+            names = [n.casefold() for n in self._declared.names]
+            twice = sorted({n for n in names if names.count(n) > 1})
+            if refusal or twice:
+                raise OptionError(f"option '{schema_option}': {refusal or f'column {listed(twice)} occurs twice'}")
+        glob = is_glob(self._store.root)
+        try:
+            if not glob and not exists(self._store):
+                raise OptionError(f"option '{path_option}': '{self._path}' does not exist")
+            if self._declared is not None:
+                return self._declared
+            # Not `_discover`: its rest for young text does not matter here, and it leaves notes of what it saw.
+            candidates = sorted(self._listing(()), key=_by_age)
+            first = next((f for f in candidates if self._format.is_complete(File(self._store, f))), None)
+        except OSError as e:
+            raise OptionError(f"option '{path_option}': '{self._path}' cannot be listed: {e}") from e
+        if first is None:
+            nothing = "matches no complete file" if glob else "has no complete file"
+            raise OptionError(
+                f"option '{schema_option}' is missing and '{self._path}' (option '{path_option}') {nothing} to infer "
+                f"it from: set '{schema_option}', for example to 'id BIGINT, name STRING'"
+            )
+        try:
+            return self._format.infer(File(self._store, first))
+        except (pa.ArrowException, OSError, TypeError) as e:
+            raise OptionError(
+                f"option '{path_option}': no schema can be inferred from '{first.path}': {e}; "
+                f"remove the file or set '{schema_option}'"
+            ) from e
+
+    # --- driver ------------------------------------------------------------------------------------------------
+
+    def initial(self) -> Position:
+        return {"files": 0, "rows": 0}
+
+    def latest(self, start: Position, limits: Limits, log: SourceLog) -> Position:
+        taking = _Taking(start, limits)
+        for entry in self._logged(start["files"], log):
+            file = FileStat(entry["path"], entry["size"], entry["mtime_ns"])
+            rows = None
+            if limits.max_rows is not None:
+                rows = entry["rows"] if entry["rows"] is not None else self._count(file)
+            if not taking.take(file, rows):
+                return taking.position
+        if self._end is None:
+            self._take_new(taking, limits, log)
+        return taking.position
+
+    def freeze(self, log: SourceLog) -> None:
+        self._absorb(log)
+        new = self._discover(last_look=True)
+        self._record([_entry(f, None) for f in new], log)
+        self._end = len(log)
+
+    def plan(self, start: Position, end: Position, log: SourceLog) -> list[Range]:
+        first, last = start["files"], end["files"] + (1 if end["rows"] else 0)
+        entries = log.read(first, last)
+        if len(entries) < last - first:
+            raise SourceError(
+                f"source '{self._alias}': its log has {first + len(entries)} files where the checkpoint counts {last}; "
+                f"the checkpoint and the state directory do not belong together"
+            )
+        ranges = []
+        for number, entry in enumerate(entries, first):
+            low = start["rows"] if number == start["files"] else 0
+            high = end["rows"] if number == end["files"] else None
+            if high is None or low < high:
+                ranges.append({k: entry[k] for k in ("path", "size", "mtime_ns")} | {"start": low, "end": high})
+        return ranges
+
+    def _logged(self, start: int, log: SourceLog) -> Iterator[dict[str, Any]]:
+        end = len(log) if self._end is None else self._end
+        for page in range(start, end, _LOG_PAGE):
+            yield from log.read(page, min(end, page + _LOG_PAGE))
+
+    def _take_new(self, taking: _Taking, limits: Limits, log: SourceLog) -> None:
+        """Take new files as far as the limits go, and log those that the position counts."""
+        self._absorb(log)
+        if self._latest_first:
+            self._unread = []
+        taken: list[dict[str, Any]] = []
+        listings = 0
+        while not taking.full:
+            if not self._unread:
+                if listings:
+                    break
+                listings = 1
+                self._record(taken, log)  # or the listing would find them again
+                taken = []
+                self._unread = self._discover()[::-1]  # taken from the end
+                continue
+            file = self._unread[-1]
+            if listings == 0:  # found some time ago: it was promised to nobody, so let it be what it is now
+                now = self._store.stat(file.path)
+                if now is None or not now.size:
+                    self._unread.pop()
+                    continue
+                file = now
+            try:
+                rows = None if limits.max_rows is None else self._count(file, logged=False)
+            except SourceError:
+                if self._store.stat(file.path) is not None:
+                    raise
+                self._unread.pop()  # gone before it was promised to anybody
+                continue
+            before = taking.position
+            more = taking.take(file, rows)
+            if taking.position != before:
+                taken.append(_entry(file, rows))
+                self._unread.pop()
+            if not more:
+                break
+        self._record(taken, log)
+
+    def _record(self, entries: list[dict[str, Any]], log: SourceLog) -> None:
+        if entries:
+            log.append(entries)
+            self._absorb(log)
+
+    def _absorb(self, log: SourceLog) -> None:
+        """Bring `_seen` up to date with the log, reading only what is new in it."""
+        if log is not self._log_of_seen or len(log) < self._seen_entries:
+            self._seen, self._seen_entries, self._unread = set(), 0, []
+            self._log_of_seen = log
+        end = len(log)
+        for page in range(self._seen_entries, end, _LOG_PAGE):
+            self._seen.update(e["path"] for e in log.read(page, min(end, page + _LOG_PAGE)))
+        self._seen_entries = end
+
+    def _listing(self, seen: set[str] | tuple[()]) -> list[FileStat]:
+        return [f for f in find(self._store, self._recursive, self._name_filter, seen) if f.size > 0]
+
+    def _discover(self, last_look: bool = False) -> list[FileStat]:
+        """New complete files, in the order in which to take them."""
+        try:
+            found = self._listing(self._seen)
+            if self._format.sealed:
+                self._incomplete.intersection_update(found)
+                self._warned.intersection_update(found)
+                complete = [f for f in found if self._is_sealed(f)]
+            else:
+                complete = self._settled(found, last_look)
+        except OSError as e:
+            raise SourceError(
+                f"source '{self._alias}': '{self._path}' (option 'source.{self._alias}.path') cannot be listed: {e}"
+            ) from e
+        return sorted(complete, key=_by_age, reverse=self._latest_first)
+
+    def _is_sealed(self, file: FileStat) -> bool:
+        if file not in self._incomplete:
+            try:
+                if self._format.is_complete(File(self._store, file)):
+                    return True
+            except FileNotFoundError:
+                return False
+            self._incomplete.add(file)
+        if file not in self._warned and time.time_ns() - file.mtime_ns > _STALE_NS:
+            self._warned.add(file)
+            _log.warning("source '%s': '%s' has no end yet and is ignored until it has one", self._alias, file.path)
+        return False
+
+    def _settled(self, found: list[FileStat], last_look: bool) -> list[FileStat]:
+        now = time.time_ns()
+        young = [f for f in found if abs(now - f.mtime_ns) < _SETTLED_NS]
+        if not young:
+            return found
+        left_out = set(young)
+        if last_look:
+            newest = max(f.mtime_ns for f in young)
+            time.sleep(min(_SETTLED_NS, max(0, newest + _SETTLED_NS - time.time_ns())) / 1e9)
+            left_out = {f for f in young if self._store.stat(f.path) != f}
+            for file in left_out:
+                _log.warning("source '%s': '%s' is still being written and is left out", self._alias, file.path)
+        return [f for f in found if f not in left_out]
+
+    def _count(self, file: FileStat, logged: bool = True) -> int:
+        """The rows of a file, counted once; 0 when it is lost and losing it is allowed."""
+        if file not in self._counts:
+            current = self._checked(file) if logged else file
+            if current is None or not current.size:
+                return 0
+            if len(self._counts) >= _COUNTS_KEPT:
+                self._counts.clear()
+            try:
+                self._counts[file] = self._format.count(File(self._store, current), self.schema())
+            except (ColumnError, pa.ArrowException, OSError) as e:
+                raise self._unreadable(file.path, e) from e
+        return self._counts[file]
+
+    # --- executor ----------------------------------------------------------------------------------------------
+
+    def read(self, range: Range, columns: Sequence[str]) -> Iterator[pa.RecordBatch]:
+        schema = self.schema()
+        unknown = [c for c in columns if c not in schema.names]
+        if unknown:
+            raise SourceError(f"source '{self._alias}' has no column {listed(unknown)}; it has {listed(schema.names)}")
+        file = self._checked(FileStat(range["path"], range["size"], range["mtime_ns"]))
+        if file is None or not file.size:
+            return
+        try:
+            yield from self._format.decode(File(self._store, file), schema, columns, range["start"], range["end"])
+        except (ColumnError, pa.ArrowException, OSError) as e:
+            raise self._unreadable(file.path, e) from e
+
+    def _checked(self, logged: FileStat) -> FileStat | None:
+        """The file as it is now, if that is as logged or nobody minds; None when it is gone and nobody minds."""
+        try:
+            now = self._store.stat(logged.path)
+        except OSError as e:
+            raise self._unreadable(logged.path, e) from e
+        if now == logged:
+            return now
+        problem = "is gone" if now is None else "has changed since it was found"
+        if self._fail_on_data_loss:
+            raise SourceError(
+                f"source '{self._alias}': '{logged.path}' {problem}, so its rows cannot be read as they were. Restore "
+                f"the file, or set option 'source.{self._alias}.failOnDataLoss' to false to "
+                f"{'skip files that are gone' if now is None else 'read files as they are now'}"
+            )
+        _log.warning("source '%s': '%s' %s; failOnDataLoss is false", self._alias, logged.path, problem)
+        return now
+
+    def _unreadable(self, path: str, cause: Exception) -> SourceError:
+        column = f", column '{cause.column}'" if isinstance(cause, ColumnError) else ""
+        return SourceError(
+            f"source '{self._alias}': '{path}'{column} cannot be read: {cause}. "
+            f"Correct or remove the file, or compare it with option 'source.{self._alias}.schema'"
+        )
+
+
+class _Taking:
+    """How far a batch has come, against its limits. Files are offered one by one, from the start position on."""
+
+    def __init__(self, start: Position, limits: Limits) -> None:
+        self.position = dict(start)
+        self._limits = limits
+        self._files = self._bytes = self._rows = 0
+
+    @property
+    def full(self) -> bool:
+        """Whether no further file can be taken, whatever it is."""
+        files, rows = self._limits.max_files, self._limits.max_rows
+        return (files is not None and self._files >= files) or (rows is not None and self._rows >= rows)
+
+    def take(self, file: FileStat, rows: int | None) -> bool:
+        """Take what the limits allow of the file at the position; False when the batch ends in or before it.
+
+        `rows` counts the whole file; None only without a limit on rows.
+        """
+        if self.full:
+            return False
+        if self._limits.max_bytes is not None and self._files and self._bytes + file.size > self._limits.max_bytes:
+            return False
+        self._files += 1
+        self._bytes += file.size
+        if self._limits.max_rows is not None and rows is not None:
+            left = max(0, rows - self.position["rows"])
+            allowed = self._limits.max_rows - self._rows
+            if left > allowed:
+                self.position = {"files": self.position["files"], "rows": self.position["rows"] + allowed}
+                return False
+            self._rows += left
+        self.position = {"files": self.position["files"] + 1, "rows": 0}
+        return True
+
+
+def _by_age(file: FileStat) -> tuple[int, str]:
+    return file.mtime_ns, file.path
+
+
+def _entry(file: FileStat, rows: int | None) -> dict[str, Any]:
+    return {"path": file.path, "size": file.size, "mtime_ns": file.mtime_ns, "rows": rows}
+
+
+# --- the formats -----------------------------------------------------------------------------------------------
+
+
+class ParquetSource(FileSource):
+    def __init__(self, alias: str, options: Options) -> None:
+        super().__init__(alias, options, Parquet())
+
+
+class ArrowSource(FileSource):
+    def __init__(self, alias: str, options: Options) -> None:
+        super().__init__(alias, options, Arrow())
+
+
+class JsonSource(FileSource):
+    def __init__(self, alias: str, options: Options) -> None:
+        super().__init__(alias, options, Json())
+
+
+class CsvSource(FileSource):
+    OPTIONS = (*FileSource.OPTIONS, "header", "sep", "delimiter", "quote", "escape", "nullValue", "encoding")
+
+    def __init__(self, alias: str, options: Options) -> None:
+        if "sep" in options and "delimiter" in options:
+            raise options.error("delimiter", "is another name of 'sep', which is set too")
+        encoding = options.text("encoding") or "utf-8"
+        try:
+            codecs.lookup(encoding)
+        except LookupError as e:
+            raise options.error("encoding", f"there is no encoding '{encoding}'") from e
+        quote = options.character("quote", '"', none=True)
+        escape = options.character("escape", None, none=True)
+        csv = Csv(
+            header=options.flag("header", False),
+            separator=options.character("sep" if "sep" in options else "delimiter", ",") or ",",
+            quote=quote,
+            escape=None if escape == quote else escape,  # a doubled quote is always one quote
+            null_value=options.text("nullValue") or "",
+            encoding=encoding,
+        )
+        super().__init__(alias, options, csv)

@@ -1,0 +1,71 @@
+"""What an upstream source is.
+
+A source answers two questions, in two places:
+
+    driver     how far can I go?      latest(start, limits) -> position      (may look at directories, brokers, clocks)
+               what is in between?    plan(start, end)      -> ranges        (pure: same positions, same ranges)
+    executor   what are the rows?     read(range, columns)  -> Arrow batches (pure: same range, same rows, same order)
+
+Positions and ranges are JSON values. A position is all that the streaming offset keeps of a source, so it must stay
+small for ever; what a source learns once and needs later (the files it has found) goes to its `SourceLog`, which is
+durable before the position that refers to it is.
+
+The protocol knows nothing of files. It does not cover writing, seeking by time, or schemas that change while a query
+runs.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+import pyarrow as pa
+
+from spark_mjoin.model import Position, Range
+
+
+@dataclass(frozen=True)
+class Limits:
+    """How much one micro-batch may take of one source; None is no limit."""
+
+    max_rows: int | None = None
+    max_files: int | None = None
+    max_bytes: int | None = None
+
+
+class SourceLog(Protocol):
+    """An append-only list of JSON entries that belongs to one source of one query."""
+
+    def __len__(self) -> int: ...
+
+    def append(self, entries: Sequence[dict[str, Any]]) -> None:
+        """Add entries; durable when it returns."""
+
+    def read(self, start: int, end: int) -> list[dict[str, Any]]:
+        """Entries start..end-1."""
+
+
+class Source(Protocol):
+    """An upstream source. Instances pickle; they hold options, no open handles."""
+
+    def schema(self) -> pa.Schema:
+        """All columns, in canonical types (`schema.canonical_schema`)."""
+
+    def assume(self, schema: pa.Schema) -> None:
+        """Take for granted what `schema()` said when the query was loaded: executors and restarts do not infer anew."""
+
+    def initial(self) -> Position:
+        """Where a new query starts."""
+
+    def latest(self, start: Position, limits: Limits, log: SourceLog) -> Position:
+        """The furthest position after `start` that the limits allow; `start` itself when nothing is new."""
+
+    def freeze(self, log: SourceLog) -> None:
+        """Take what is there now as the end: `latest` never goes past it any more (Trigger.AvailableNow)."""
+
+    def plan(self, start: Position, end: Position, log: SourceLog) -> list[Range]:
+        """The ranges that hold the rows between two positions, in order."""
+
+    def read(self, range: Range, columns: Sequence[str]) -> Iterator[pa.RecordBatch]:
+        """The rows of a range, restricted to `columns`, in that order and in canonical types."""

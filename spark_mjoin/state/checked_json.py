@@ -1,0 +1,34 @@
+"""JSON files that carry their own checksum: `<crc32> <json>`."""
+
+from __future__ import annotations
+
+import json
+import zlib
+from typing import Any
+
+from spark_mjoin.errors import StateError
+from spark_mjoin.state.directory import Directory
+
+FORMAT = 1
+
+
+def publish(directory: Directory, name: str, attempt: str, body: dict[str, Any]) -> None:
+    """Write a file whole, unless it is there already."""
+    text = json.dumps({"format": FORMAT, **body}, sort_keys=True, separators=(",", ":")).encode()
+    contents = b"%08x %s\n" % (zlib.crc32(text), text)
+
+    directory.publish(name, attempt, lambda stream: stream.write(contents))
+
+
+def read(directory: Directory, name: str) -> dict[str, Any]:
+    """The contents of a file, checked; FileNotFoundError when it is not there."""
+    path = directory.path(name)
+    crc, _, text = directory.read(name).rstrip(b"\n").partition(b" ")
+    if b"%08x" % zlib.crc32(text) != crc:
+        raise StateError(f"state file {path} is damaged: its checksum is wrong; restore it, or use a new checkpoint")
+    body: dict[str, Any] = json.loads(text)
+    if body["format"] != FORMAT:
+        raise StateError(
+            f"state file {path} has format {body['format']}; this version of spark_mjoin reads format {FORMAT} only"
+        )
+    return body

@@ -1,0 +1,246 @@
+"""Columns of resident rows: append-only, contiguous, addressed by row number.
+
+    arriving Arrow array ──append──> [ values ........ | room ]      gather(rows, type) ──> Arrow array for the output
+                                     [ validity ...... | room ]      arrow(start, end)  ──> Arrow array for a segment
+
+A column never holds chunks: the kernels index one flat buffer. `FixedColumn` holds everything of fixed width as raw
+integers of that width, `BytesColumn` strings and binary as 64-bit offsets and bytes, `ArrowColumn` nested types, which
+no kernel touches, as Arrow chunks. Values leave in the type that the caller asks for: a key stored as a 64-bit word
+comes back as the INT or DATE that it was.
+"""
+
+from __future__ import annotations
+
+from typing import Any, Protocol
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from spark_mjoin import kernel
+
+Array = npt.NDArray[Any]
+
+MAX_GATHERED_BYTES = 256 << 20
+
+
+class GatherTooLarge(Exception):
+    """The strings of the rows asked for exceed MAX_GATHERED_BYTES: ask for fewer rows."""
+
+
+class Buffer:
+    """A growable flat array; `room` elements are always readable behind the used ones."""
+
+    __slots__ = ("array", "room")
+
+    def __init__(self, dtype: Any, room: int = 0) -> None:
+        self.room = room
+        self.array: Array = np.empty(1024 + room, dtype)
+
+    def reserve(self, size: int) -> Array:
+        """The array, with space for `size` elements; the old contents are kept."""
+        if size + self.room > self.array.size:
+            grown = np.empty(max(size, self.array.size + self.array.size // 2) + self.room, self.array.dtype)
+            grown[: self.array.size] = self.array
+            self.array = grown
+        return self.array
+
+
+class Column(Protocol):
+    def append(self, array: pa.Array, start: int) -> None:
+        """Add the values of an arriving array as rows start, start + 1, ..."""
+
+    def gather(self, rows: Array, dtype: pa.DataType) -> pa.Array:
+        """The values of some rows."""
+
+    def arrow(self, start: int, end: int) -> pa.Array:
+        """Rows start..end-1 as they are stored; may share memory with the column."""
+
+    def nbytes(self, rows: int) -> int:
+        """Bytes in use."""
+
+
+def create(dtype: pa.DataType) -> Column:
+    if raw_dtype(dtype) is not None:
+        return FixedColumn(dtype)
+    if is_bytes(dtype):
+        return BytesColumn(dtype)
+    return ArrowColumn(dtype)
+
+
+def is_bytes(dtype: pa.DataType) -> bool:
+    return bool(pa.types.is_string(dtype) or pa.types.is_binary(dtype))
+
+
+def raw_dtype(dtype: pa.DataType) -> Any | None:
+    """The numpy type in which a fixed-width Arrow type is held; None for all others."""
+    if pa.types.is_boolean(dtype):
+        return np.uint8
+    if pa.types.is_decimal128(dtype):
+        return np.complex128  # sixteen bytes that the kernels only copy
+    if pa.types.is_primitive(dtype):
+        return {8: np.int8, 16: np.int16, 32: np.int32, 64: np.int64}[dtype.bit_width]
+    return None
+
+
+class _Validity:
+    """Which rows are not NULL: one byte per row, and nothing at all until the first NULL arrives."""
+
+    def __init__(self) -> None:
+        self.bytes: Buffer | None = None
+
+    def append(self, array: pa.Array, start: int) -> None:
+        if self.bytes is None:
+            if array.null_count == 0:
+                return
+            self.bytes = Buffer(np.uint8)
+            self.bytes.reserve(start)[:start] = 1
+        flags = self.bytes.reserve(start + len(array))
+        if array.null_count:
+            flags[start : start + len(array)] = array.is_valid().cast(pa.uint8()).to_numpy()
+        else:
+            flags[start : start + len(array)] = 1
+
+    def gather(self, rows: Array) -> pa.Buffer | None:
+        if self.bytes is None:
+            return None
+        out = np.empty(rows.size, np.uint8)
+        kernel.gather(self.bytes.array, rows, out)
+        return _bitmap(out)
+
+    def arrow(self, start: int, end: int) -> pa.Buffer | None:
+        return None if self.bytes is None else _bitmap(self.bytes.array[start:end])
+
+    def nbytes(self, rows: int) -> int:
+        return 0 if self.bytes is None else rows
+
+
+class FixedColumn:
+    def __init__(self, dtype: pa.DataType) -> None:
+        self.type = dtype
+        self.values = Buffer(raw_dtype(dtype))
+        self._validity = _Validity()
+
+    def append(self, array: pa.Array, start: int) -> None:
+        self._validity.append(array, start)
+        if pa.types.is_boolean(array.type):
+            array = array.cast(pa.uint8())
+        end = start + len(array)
+        self.values.reserve(end)[start:end] = fixed_values(array, self.values.array.dtype)
+
+    def gather(self, rows: Array, dtype: pa.DataType) -> pa.Array:
+        out = np.empty(rows.size, raw_dtype(dtype))
+        kernel.gather(self.values.array, rows, out)
+        return _fixed(dtype, out, self._validity.gather(rows))
+
+    def arrow(self, start: int, end: int) -> pa.Array:
+        return _fixed(self.type, self.values.array[start:end], self._validity.arrow(start, end))
+
+    def nbytes(self, rows: int) -> int:
+        return rows * self.values.array.itemsize + self._validity.nbytes(rows)
+
+
+class BytesColumn:
+    """Strings and binary; `hashes` are kept by the indexes that need them, not here."""
+
+    def __init__(self, dtype: pa.DataType) -> None:
+        self.type = dtype
+        self.offsets = Buffer(np.int64, room=1)
+        self.offsets.array[0] = 0
+        self.data = Buffer(np.uint8, room=kernel.PADDING)
+        self._validity = _Validity()
+
+    def append(self, array: pa.Array, start: int) -> None:
+        self._validity.append(array, start)
+        offsets, data = bytes_parts(array)
+        base = int(self.offsets.array[start])
+        low, high = int(offsets[0]), int(offsets[-1])
+        self.data.reserve(base + high - low)[base : base + high - low] = data[low:high]
+        kernel.append_offsets(offsets, base, start, self.offsets.reserve(start + len(array)))
+
+    def gather(self, rows: Array, dtype: pa.DataType) -> pa.Array:
+        offsets = np.empty(rows.size + 1, np.int32)
+        total = kernel.gather_offsets(self.offsets.array, rows, offsets)
+        if total > MAX_GATHERED_BYTES and rows.size > 1:
+            raise GatherTooLarge
+        if total > np.iinfo(np.int32).max:
+            raise OverflowError(f"a single value of {total} bytes does not fit an Arrow {dtype}")
+        out = np.empty(total + kernel.PADDING, np.uint8)
+        kernel.gather_bytes(self.offsets.array, self.data.array, rows, offsets, out)
+        buffers = [self._validity.gather(rows), pa.py_buffer(offsets), pa.py_buffer(out[:total])]
+        return pa.Array.from_buffers(dtype, rows.size, buffers)
+
+    def arrow(self, start: int, end: int) -> pa.Array:
+        dtype = pa.large_string() if pa.types.is_string(self.type) else pa.large_binary()
+        offsets = self.offsets.array[start : end + 1]
+        low, high = int(offsets[0]), int(offsets[-1])
+        buffers = [
+            self._validity.arrow(start, end),
+            pa.py_buffer(offsets - low),
+            pa.py_buffer(self.data.array[low:high]),
+        ]
+        return pa.Array.from_buffers(dtype, end - start, buffers)
+
+    def nbytes(self, rows: int) -> int:
+        return 8 * rows + int(self.offsets.array[rows]) + self._validity.nbytes(rows)
+
+
+class ArrowColumn:
+    """Nested types: payload that is only carried."""
+
+    def __init__(self, dtype: pa.DataType) -> None:
+        self.type = dtype
+        self._chunks: list[pa.Array] = []
+
+    def append(self, array: pa.Array, start: int) -> None:
+        self._chunks.append(array)
+
+    def gather(self, rows: Array, dtype: pa.DataType) -> pa.Array:
+        taken = self._all().take(pa.array(rows)).combine_chunks()
+        return taken if isinstance(taken, pa.Array) else pa.concat_arrays(taken.chunks)
+
+    def arrow(self, start: int, end: int) -> pa.Array:
+        part = self._all().slice(start, end - start).combine_chunks()
+        return part if isinstance(part, pa.Array) else pa.concat_arrays(part.chunks)
+
+    def nbytes(self, rows: int) -> int:
+        return sum(chunk.nbytes for chunk in self._chunks)
+
+    def _all(self) -> pa.ChunkedArray:
+        if len(self._chunks) > 64:
+            self._chunks = [pa.concat_arrays(self._chunks)]
+        return pa.chunked_array(self._chunks, self.type)
+
+
+# --- Arrow arrays and flat buffers -------------------------------------------------------------------------------
+
+
+def fixed_values(array: pa.Array, dtype: Any) -> Array:
+    """The values of a fixed-width Arrow array, without a copy; what NULL slots hold is undefined."""
+    return np.frombuffer(array.buffers()[1], dtype, offset=array.offset * np.dtype(dtype).itemsize, count=len(array))
+
+
+def bytes_parts(array: pa.Array) -> tuple[Array, Array]:
+    """Offsets and bytes of a string or binary array, without a copy."""
+    large = pa.types.is_large_string(array.type) or pa.types.is_large_binary(array.type)
+    _, offsets, data = array.buffers()
+    if len(array) == 0 or offsets is None or offsets.size == 0:
+        return np.zeros(1, np.int64 if large else np.int32), np.zeros(kernel.PADDING, np.uint8)
+    dtype = np.dtype(np.int64 if large else np.int32)
+    flat = np.frombuffer(offsets, dtype, offset=array.offset * dtype.itemsize, count=len(array) + 1)
+    return flat, np.zeros(0, np.uint8) if data is None else np.frombuffer(data, np.uint8)
+
+
+def _fixed(dtype: pa.DataType, values: Array, validity: pa.Buffer | None) -> pa.Array:
+    data = _bitmap(values) if pa.types.is_boolean(dtype) else pa.py_buffer(values)
+    return pa.Array.from_buffers(dtype, values.size, [validity, data])
+
+
+def _bitmap(flags: Array) -> pa.Buffer:
+    return pa.py_buffer(np.packbits(flags, bitorder="little"))
+
+
+def filter_rows(arrays: list[pa.Array], keep: pa.Array) -> list[pa.Array]:
+    """The rows for which `keep` is true; NULL counts as false."""
+    return [pc.filter(array, keep) for array in arrays]

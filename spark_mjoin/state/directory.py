@@ -1,0 +1,145 @@
+"""A directory of immutable files, with the one operation that the store's correctness rests on: atomic publication.
+
+A file is written under a name that nobody reads (`.tmp-...`) and then renamed; readers see it whole or not at all. The
+first publication of a name wins; a later one is discarded, which is right here because two attempts at the same name
+hold the same contents. On a local disk "first wins" is a hard link and exact; on other file systems it is a look
+followed by a move, and losing that race replaces a file by its equal.
+
+Not covered: locking, listing consistency of object stores that have none.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+import zlib
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.fs as pafs
+
+from spark_mjoin import filesystem
+
+log = logging.getLogger(__name__)
+
+TEMPORARY = ".tmp-"
+
+
+class ChecksumStream:
+    """A writable file that counts and checksums what passes; `pa.ipc` writes to it through pa.PythonFile."""
+
+    def __init__(self, sink: Any) -> None:
+        self._sink = sink
+        self.crc32 = 0
+        self.size = 0
+        self.closed = False
+
+    def write(self, data: Any) -> int:
+        self.crc32 = zlib.crc32(data, self.crc32)
+        self.size += len(data)
+        self._sink.write(data)
+        return len(data)
+
+    def tell(self) -> int:
+        return self.size
+
+    def flush(self) -> None:
+        self._sink.flush()
+
+    def close(self) -> None:
+        self.closed = True
+
+    def readable(self) -> bool:
+        return False
+
+    def writable(self) -> bool:
+        return True
+
+    def seekable(self) -> bool:
+        return False
+
+
+class Directory:
+    def __init__(self, location: str) -> None:
+        self.location = location
+        self._fs, self._path = filesystem.resolve(location)
+        self._local = filesystem.is_local(self._fs)
+
+    def child(self, name: str) -> Directory:
+        return Directory(f"{self.location.rstrip('/')}/{name}")
+
+    def names(self) -> list[str]:
+        """Names of the published files, sorted; empty when the directory is not there."""
+        selector = pafs.FileSelector(self._path, allow_not_found=True)
+        infos = self._fs.get_file_info(selector)
+        return sorted(i.base_name for i in infos if i.is_file and not i.base_name.startswith(TEMPORARY))
+
+    def exists(self, name: str) -> bool:
+        info = self._fs.get_file_info(self.path(name))
+        return bool(info.type == pafs.FileType.File)
+
+    def path(self, name: str) -> str:
+        return f"{self._path}/{name}"
+
+    def read(self, name: str) -> bytes:
+        """The contents of a file; FileNotFoundError when it is not there."""
+        with self._fs.open_input_file(self.path(name)) as file:
+            return bytes(file.read())
+
+    def map(self, name: str) -> pa.Buffer:
+        """The contents of a file, memory-mapped where it is local."""
+        if self._local:
+            with pa.memory_map(self.path(name)) as mapped:
+                return mapped.read_buffer()
+        with self._fs.open_input_file(self.path(name)) as file:
+            return file.read_buffer()
+
+    def publish(self, name: str, attempt: str, write: Callable[[ChecksumStream], object]) -> tuple[int, int]:
+        """Write a file and make it visible under `name`, unless it is there already; returns its size and CRC-32."""
+        temporary = f"{TEMPORARY}{attempt}-{name}"
+        with self._create(temporary) as stream:
+            write(stream)
+        if not (self._local and self._link(temporary, name)):
+            if self.exists(name):
+                self._fs.delete_file(self.path(temporary))
+            else:
+                self._fs.move(self.path(temporary), self.path(name))
+        return stream.size, stream.crc32
+
+    def delete(self, name: str) -> None:
+        """Remove a file; that it is gone already is no error."""
+        try:
+            self._fs.delete_file(self.path(name))
+        except FileNotFoundError:
+            return
+
+    def leftovers(self) -> list[str]:
+        """Temporary files of attempts that did not get to publish."""
+        selector = pafs.FileSelector(self._path, allow_not_found=True)
+        return sorted(i.base_name for i in self._fs.get_file_info(selector) if i.base_name.startswith(TEMPORARY))
+
+    def _link(self, temporary: str, name: str) -> bool:
+        """Publish by hard link; False where the file system has none (the temporary file is still there then)."""
+        try:
+            os.link(self.path(temporary), self.path(name))
+        except FileExistsError:
+            log.info("%s is published already; this attempt's copy is dropped", self.path(name))
+        except OSError as e:
+            log.debug("no hard link for %s (%s); renaming instead", self.path(name), e)
+            return False
+        os.unlink(self.path(temporary))
+        return True
+
+    @contextmanager
+    def _create(self, name: str) -> Iterator[ChecksumStream]:
+        self._fs.create_dir(self._path, recursive=True)
+        if self._local:
+            with open(self.path(name), "wb") as file:
+                yield ChecksumStream(file)
+                file.flush()
+                os.fsync(file.fileno())
+        else:
+            with self._fs.open_output_stream(self.path(name)) as file:
+                yield ChecksumStream(file)

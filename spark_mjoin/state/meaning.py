@@ -1,0 +1,49 @@
+"""What the rows of a state mean, so that a query with other options does not read them as something else.
+
+Written once, when a query begins, next to its state; checked whenever the query starts again. Says nothing about
+options that do not touch the state: memory, limits per trigger, the projection.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from spark_mjoin.errors import StateError
+from spark_mjoin.model import Position
+from spark_mjoin.state import checked_json
+from spark_mjoin.state.directory import Directory
+
+_NAME = "meaning.json"
+
+
+def record(location: str, description: Mapping[str, Any], initial: Mapping[str, Position], attempt: str) -> None:
+    """Write down what the state of a new query means and where its sources begin."""
+    body = {"description": dict(description), "initial": dict(initial)}
+    checked_json.publish(Directory(location), _NAME, attempt, body)
+
+
+def initial_positions(location: str) -> dict[str, Position]:
+    """Where the sources began."""
+    return dict(_read(location)["initial"])
+
+
+def check(location: str, description: Mapping[str, Any], differences: Callable[[Any, Any], list[str]]) -> None:
+    """StateError that names the differences when the state means something else than `description` says."""
+    found = differences(_read(location)["description"], description)
+    if found:
+        raise StateError(
+            "the options have changed in a way that the saved state does not allow: "
+            + "; ".join(found)
+            + ". Use the options the query was started with, or start with a new checkpoint"
+        )
+
+
+def _read(location: str) -> dict[str, Any]:
+    try:
+        return checked_json.read(Directory(location), _NAME)
+    except FileNotFoundError:
+        raise StateError(
+            f"the checkpoint refers to a state in {location} that is not there. If option 'stateLocation' was changed "
+            "or its contents removed, put them back, or start with a new checkpoint"
+        ) from None

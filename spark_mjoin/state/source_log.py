@@ -1,0 +1,76 @@
+"""The durable list of what a source has found: one small immutable file per append, merged now and then.
+
+    sources/orders/entries-000000000000-000000000020.json     entries 0..19
+                  /entries-000000000020-000000000024.json     entries 20..23
+
+Only the driver of the query appends; executors may read. A merge writes the longer file before it removes the shorter
+ones, so after a crash in between some entries are there twice, and the longest file of a start counts.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from spark_mjoin.state import checked_json
+from spark_mjoin.state.directory import Directory
+
+MERGE_FILES = 32
+
+
+class DurableLog:
+    """A sources.protocol.SourceLog in a directory of the state."""
+
+    def __init__(self, location: str, alias: str) -> None:
+        self._directory = Directory(location).child("sources").child(alias)
+        self._extents: list[tuple[int, int]] | None = None
+        self._cached: dict[tuple[int, int], list[dict[str, Any]]] = {}
+
+    def __len__(self) -> int:
+        extents = self._files()
+        return extents[-1][1] if extents else 0
+
+    def append(self, entries: Sequence[dict[str, Any]]) -> None:
+        if not entries:
+            return
+        extents = self._files()
+        start = len(self)
+        self._publish(start, list(entries))
+        extents.append((start, start + len(entries)))
+        if len(extents) > MERGE_FILES:
+            everything = self.read(0, len(self))
+            self._publish(0, everything)
+            for low, high in extents:
+                if (low, high) != (0, len(everything)):
+                    self._directory.delete(_name(low, high))
+            self._extents, self._cached = [(0, len(everything))], {}
+
+    def read(self, start: int, end: int) -> list[dict[str, Any]]:
+        found: list[dict[str, Any]] = []
+        for low, high in self._files():
+            if low < end and high > start:
+                entries = self._contents(low, high)
+                found += entries[max(start - low, 0) : end - low]
+        return found
+
+    def _contents(self, low: int, high: int) -> list[dict[str, Any]]:
+        if (low, high) not in self._cached:
+            self._cached[low, high] = checked_json.read(self._directory, _name(low, high))["entries"]
+        return self._cached[low, high]
+
+    def _publish(self, start: int, entries: list[dict[str, Any]]) -> None:
+        checked_json.publish(self._directory, _name(start, start + len(entries)), "driver", {"entries": entries})
+
+    def _files(self) -> list[tuple[int, int]]:
+        if self._extents is None:
+            named = [name[8:-5].split("-") for name in self._directory.names()]
+            extents: list[tuple[int, int]] = []
+            for low, high in sorted((int(a), -int(b)) for a, b in named):
+                if not extents or low >= extents[-1][1]:
+                    extents.append((low, -high))
+            self._extents = extents
+        return self._extents
+
+
+def _name(start: int, end: int) -> str:
+    return f"entries-{start:012d}-{end:012d}.json"

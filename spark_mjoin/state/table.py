@@ -1,0 +1,134 @@
+"""The resident rows of one input, and the hash indexes over them.
+
+Rows are numbered from 0 in the order of arrival and never move. An index covers a set of key classes: the classes
+through which some probing order reaches this input. Indexes are made when they are first asked for and brought up to
+date then, and are never persisted: rows are, and building an index takes a few nanoseconds per row.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+import pyarrow as pa
+
+from spark_mjoin import kernel
+from spark_mjoin.errors import StateError
+from spark_mjoin.model import InputSpec
+from spark_mjoin.state import columns
+from spark_mjoin.state.columns import Array, Buffer, BytesColumn, Column, FixedColumn
+
+MAX_ROWS = 2**31 - 1  # row numbers are 32-bit
+
+
+KeyColumn = FixedColumn | BytesColumn
+
+
+class HashIndex:
+    """A chained hash index over one or more key columns (see kernel.fast for the structure).
+
+    A key of one word is compared directly; any other key is found by its stored 64-bit hash and verified afterwards.
+    """
+
+    def __init__(self, keys: tuple[KeyColumn, ...]) -> None:
+        self.keys = keys
+        self.mask = kernel.hash_mask()
+        self.rows = 0
+        self.hashes = None if len(keys) == 1 and isinstance(keys[0], FixedColumn) else Buffer(np.uint64)
+        self.shift = 64
+        self.head: Array = np.empty(0, np.int32)
+        self.link = Buffer(np.int32)
+        self._resize(1024)
+
+    def extend(self, rows: int) -> None:
+        """Take in the rows that came since the last call."""
+        start, self.rows = self.rows, rows
+        if start == rows:
+            return
+        if self.hashes is not None:
+            hashes = self.hashes.reserve(rows)
+            hash_keys(self.keys, start, rows, self.mask, hashes[start:rows])
+        if rows > self.head.size:
+            self._resize(rows)
+            start = 0
+        link = self.link.reserve(rows)
+        if self.hashes is not None:
+            kernel.insert_hashes(self.hashes.array, start, rows, self.shift, self.head, link)
+        else:
+            words = self.words()
+            kernel.insert_words(words, start, rows, self.mask, self.shift, self.head, link)
+
+    def words(self) -> Array:
+        key = self.keys[0]
+        assert isinstance(key, FixedColumn)
+        return key.values.array
+
+    def nbytes(self) -> int:
+        return int(self.head.nbytes) + self.rows * (4 if self.hashes is None else 12)
+
+    def _resize(self, rows: int) -> None:
+        bits = max(10, (rows - 1).bit_length())
+        self.shift = 64 - bits
+        self.head = np.full(1 << bits, -1, np.int32)
+
+
+def hash_keys(keys: tuple[KeyColumn, ...], start: int, end: int, mask: np.uint64, out: Array) -> None:
+    """The hash of a key of one or more columns, for rows start..end-1."""
+    for number, key in enumerate(keys):
+        into = out if number == 0 else np.empty(end - start, np.uint64)
+        if isinstance(key, FixedColumn):
+            kernel.hash_words(key.values.array[start:end], mask, into)
+        else:
+            kernel.hash_bytes(key.offsets.array[start : end + 1], key.data.array, mask, into)
+        if number:
+            kernel.combine_hashes(into, mask, out)
+
+
+class Table:
+    def __init__(self, spec: InputSpec) -> None:
+        self.spec = spec
+        self.rows = 0
+        self.columns: list[Column] = [columns.create(stored.type) for stored in spec.stored]
+        self._key_columns: dict[int, KeyColumn] = {}
+        for key_class, ordinal in spec.keys:
+            column = self.columns[ordinal]
+            assert isinstance(column, FixedColumn | BytesColumn)
+            self._key_columns[key_class] = column
+        self._payload = {name: self.columns[ordinal] for name, ordinal in spec.payload}
+        self._indexes: dict[tuple[int, ...], HashIndex] = {}
+
+    def append(self, arrays: list[pa.Array]) -> tuple[int, int]:
+        """Add rows, given as one array per stored column; returns the row numbers start, end."""
+        start, end = self.rows, self.rows + len(arrays[0])
+        if end > MAX_ROWS:
+            raise StateError(
+                f"input '{self.spec.alias}' has more than {MAX_ROWS:,} rows in one partition; "
+                "set option 'partitions' higher"
+            )
+        for column, array in zip(self.columns, arrays, strict=True):
+            column.append(array, start)
+        self.rows = end
+        return start, end
+
+    def key(self, key_class: int) -> KeyColumn:
+        return self._key_columns[key_class]
+
+    def index(self, key_classes: tuple[int, ...]) -> HashIndex:
+        """The index over these key classes, up to date."""
+        index = self._indexes.get(key_classes)
+        if index is None:
+            index = self._indexes[key_classes] = HashIndex(tuple(self._key_columns[c] for c in key_classes))
+        index.extend(self.rows)
+        return index
+
+    def gather(self, column: str, rows: Array, dtype: pa.DataType) -> pa.Array:
+        """The values of a payload column for some rows."""
+        return self._payload[column].gather(rows, dtype)
+
+    def arrow(self, start: int, end: int) -> pa.RecordBatch:
+        """Rows start..end-1 as stored, for a segment."""
+        arrays = [column.arrow(start, end) for column in self.columns]
+        return pa.RecordBatch.from_arrays(arrays, names=[stored.name for stored in self.spec.stored])
+
+    def nbytes(self) -> int:
+        """Accounted bytes: rows and indexes in use."""
+        rows = sum(column.nbytes(self.rows) for column in self.columns)
+        return rows + sum(index.nbytes() for index in self._indexes.values())

@@ -1,0 +1,156 @@
+"""One join partition in one micro-batch: the executor's whole story.
+
+    load state v ──> for each input: read its ranges ──> insert, probe, give out ──> commit state v + 1
+
+`run` is a pure function of the task: a retried, speculative or replayed attempt gives the same rows and commits the
+same version. It only looks at a clock to say how long it took.
+
+Inputs are taken one after the other. In the first batch this means that all but the last input find an empty partner at
+their first probe, and cost only their insertion.
+"""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections import OrderedDict
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+
+import pyarrow as pa
+
+from spark_mjoin import sources
+from spark_mjoin.errors import MemoryBudgetError
+from spark_mjoin.join.operator import materialise, pooled
+from spark_mjoin.metrics import BatchCounts
+from spark_mjoin.model import JoinSpec, Position, Range
+from spark_mjoin.phases import arrival
+from spark_mjoin.sources.protocol import Source
+from spark_mjoin.state import meaning
+from spark_mjoin.state.partition import PartitionState
+from spark_mjoin.state.source_log import DurableLog
+from spark_mjoin.state.store import StateStore
+
+log = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True)
+class PartitionTask:
+    """All that one partition needs to know for one batch; travels inside Spark's input partition."""
+
+    spec: JoinSpec
+    partition: int
+    partitions: int
+    version: int  # of the state that the batch starts from
+    start: Mapping[str, Position]  # source alias -> position at `version`
+    end: Mapping[str, Position]
+    ranges: Mapping[str, list[Range]]  # source alias -> rows between start and end
+    location: str | None = None  # directory of the query's state; None: a batch read, which keeps none
+    memory_bytes: int | None = None  # this partition's share of the budget
+
+    @property
+    def share(self) -> tuple[int, int]:
+        return self.partition, self.partitions
+
+
+def run(task: PartitionTask, attempt: str) -> Iterator[pa.RecordBatch]:
+    """Give out the results that this batch completes, and commit the next version of the state."""
+    started = time.perf_counter()
+    waited = 0.0
+    state = load(task)
+    counts = BatchCounts([0] * len(task.spec.inputs))
+    for number in range(len(task.spec.inputs)):
+        for batch in read(task.spec, number, task.ranges):
+            for bound in pooled(arrival.arrive(state, number, batch, task.share, counts)):
+                for results in materialise(task.spec, state.tables, bound):
+                    counts.rows_out += results.num_rows
+                    given = time.perf_counter()
+                    yield results
+                    waited += time.perf_counter() - given
+            _check_budget(task, state)
+    counts.memory_bytes = state.nbytes()
+    counts.time_ms = round(1000 * (time.perf_counter() - started - waited))
+    if task.location is not None:
+        StateStore(task.location, task.partition).commit(state, task.version + 1, task.end, counts, attempt)
+        _CACHE.put(task, state)
+
+
+def load(task: PartitionTask) -> PartitionState:
+    """The state at task.version: from this process's cache, the store, or both; what is missing, from the input."""
+    if task.location is None:
+        return PartitionState.empty(task.spec, task.start)
+    store = StateStore(task.location, task.partition)
+    state = _CACHE.take(task)
+    if state is None or state.version > task.version or state.spec != task.spec:
+        state = PartitionState.empty(task.spec, meaning.initial_positions(task.location))
+    store.catch_up(state, task.version)
+    if state.version < task.version:
+        _rebuild(task, state)
+    return state
+
+
+def read(spec: JoinSpec, number: int, ranges: Mapping[str, list[Range]]) -> Iterator[pa.RecordBatch]:
+    """The arriving rows of one input."""
+    input = spec.inputs[number]
+    source = open_source(spec, input.source)
+    for range in ranges[spec.sources[input.source].alias]:
+        yield from source.read(range, input.columns)
+
+
+def open_source(spec: JoinSpec, number: int) -> Source:
+    source = spec.sources[number]
+    return sources.create(source.alias, source.format, dict(source.options), source.schema)
+
+
+def _rebuild(task: PartitionTask, state: PartitionState) -> None:
+    """Read again the input of batches that were given out without this partition's task coming to its end.
+
+    Their results are not needed any more, so the rows are only inserted.
+    """
+    log.warning("state version %d was not committed; reading again from version %d", task.version, state.version)
+    assert task.location is not None
+    ranges = {}
+    for number, source in enumerate(task.spec.sources):
+        history = DurableLog(task.location, source.alias)
+        since, until = state.positions[source.alias], task.start[source.alias]
+        ranges[source.alias] = open_source(task.spec, number).plan(since, until, history)
+    counts = BatchCounts([0] * len(task.spec.inputs))
+    for number in range(len(task.spec.inputs)):
+        for batch in read(task.spec, number, ranges):
+            arrival.insert(state, number, batch, task.share, counts)
+    state.version, state.positions = task.version, task.start
+
+
+def _check_budget(task: PartitionTask, state: PartitionState) -> None:
+    if task.memory_bytes is not None and (used := state.nbytes()) > task.memory_bytes:
+        raise MemoryBudgetError(
+            f"the state of join partition {task.partition} needs {used:,} bytes and its share of option 'memory' is "
+            f"{task.memory_bytes:,}. The last committed version is intact: give more 'memory', or read less"
+        )
+
+
+@dataclass
+class StateCache:
+    """States that this worker process has left behind, to be gone on with in a later batch of the same query.
+
+    Rows are append-only, so a state that is some versions old is brought up to date from the store. A state that a task
+    has taken is gone from the cache until that task commits: an abandoned one is never seen again.
+    """
+
+    limit_bytes: int = 1 << 30
+    _states: OrderedDict[tuple[str, int], PartitionState] = field(default_factory=OrderedDict)
+
+    def take(self, task: PartitionTask) -> PartitionState | None:
+        return self._states.pop((task.location or "", task.partition), None)
+
+    def put(self, task: PartitionTask, state: PartitionState) -> None:
+        """Keep a state; the least recently used ones of others go when all together exceed the limit."""
+        self._states[task.location or "", task.partition] = state
+        while len(self._states) > 1 and sum(s.nbytes() for s in self._states.values()) > self.limit_bytes:
+            self._states.popitem(last=False)
+
+    def clear(self) -> None:
+        self._states.clear()
+
+
+_CACHE = StateCache()

@@ -1,0 +1,101 @@
+"""Runs a streaming join without Spark: the real reader, tasks and store, driven as Spark drives them.
+
+Faults are data: a schedule says what happens at each batch.
+
+    OK        the batch runs to its end
+    CRASH     the batch runs to its end, then everything in memory is lost before Spark records it: it is run again
+    TORN      as CRASH, but the tasks are cut off after their first result
+    TWICE     Spark reads the batch twice, as two actions in one foreachBatch do; only one reading counts
+    ABANDONED a downstream LIMIT takes nothing: no task comes to its end, and Spark goes on
+"""
+
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
+from itertools import islice
+from pathlib import Path
+
+import pyarrow as pa
+from pyspark.sql.datasource import CaseInsensitiveDict
+from pyspark.sql.streaming.datasource import ReadAllAvailable
+
+from spark_mjoin import task
+from spark_mjoin.datasource import MJoinDataSource
+from tests.scripted import SCRIPTS
+
+OK, CRASH, TORN, TWICE, ABANDONED = "ok", "crash", "torn", "twice", "abandoned"
+
+Rows = Counter[tuple[object, ...]]
+
+
+def reader(options: Mapping[str, str]):
+    """A fresh stream reader, as after a restart."""
+    source = MJoinDataSource(CaseInsensitiveDict(dict(options)))
+    return source.streamReader(source.schema())
+
+
+def scripted(scripts: Mapping[str, list[pa.Table]], query: str, **options: str) -> dict[str, str]:
+    """Options of a join over scripted sources."""
+    for alias, script in scripts.items():
+        SCRIPTS[alias] = script
+        options[f"source.{alias}.format"] = "scripted"
+        options[f"source.{alias}.script"] = alias
+    return {"query": query, **options}
+
+
+def run(options: Mapping[str, str], state: Path, schedule: Sequence[str] = ()) -> list[pa.Table]:
+    """The results of every batch, until the sources have nothing more."""
+    options = {"stateLocation": str(state), **options}
+    current = reader(options)
+    start = current.initialOffset()
+    results = []
+    while True:
+        end = current.latestOffset(start, ReadAllAvailable())
+        if end == start:
+            return results
+        fault = schedule[len(results)] if len(results) < len(schedule) else OK
+        if fault in (CRASH, TORN, ABANDONED):
+            for partition in current.partitions(start, end):
+                wanted = None if fault == CRASH else 0 if fault == ABANDONED else 1
+                consume(current.read(partition), wanted)
+        if fault in (CRASH, TORN):
+            task._CACHE.clear()
+            current = reader(options)
+            if start["version"] == 0:
+                start = current.initialOffset()
+        readings = {TWICE: 2, ABANDONED: 0}.get(fault, 1)
+        produced: list[pa.RecordBatch] = []
+        for _ in range(readings):
+            produced = []
+            for partition in current.partitions(start, end):
+                produced += current.read(partition)
+        results.append(pa.Table.from_batches(produced, current._spec.schema))
+        start = end
+
+
+def consume(batches: Iterable[pa.RecordBatch], wanted: int | None) -> None:
+    """Take some batches of a generator and then let go of it, as a task that is cut off."""
+    iterator = iter(batches)
+    for _ in islice(iterator, wanted):
+        continue
+    if wanted is not None and hasattr(iterator, "close"):
+        iterator.close()
+
+
+def rows(tables: Iterable[pa.Table] | pa.Table) -> Rows:
+    """The multiset of rows, with values that compare as SQL's DISTINCT does (NaN equals NaN)."""
+    tables = [tables] if isinstance(tables, pa.Table) else list(tables)
+    counted: Rows = Counter()
+    for table in tables:
+        columns = [table.column(i).to_pylist() for i in range(table.num_columns)]
+        counted.update(zip(*(map(comparable, column) for column in columns), strict=True))
+    return counted
+
+
+def comparable(value: object) -> object:
+    if isinstance(value, float):
+        return "NaN" if value != value else value + 0.0
+    if isinstance(value, list):
+        return tuple(map(comparable, value))
+    if isinstance(value, dict):
+        return tuple((k, comparable(v)) for k, v in value.items())
+    return value

@@ -1,0 +1,82 @@
+"""The join against duckdb: generated schemas, graphs, arrivals and faults. Nothing missing, nothing twice."""
+
+import tempfile
+from pathlib import Path
+
+import duckdb
+import pyarrow as pa
+import pytest
+from hypothesis import given, settings
+
+from spark_mjoin import kernel, task
+from spark_mjoin.kernel import slow
+from tests.harness import ABANDONED, Rows, reader, rows, run, scripted
+from tests.oracle.cases import Case, cases
+
+
+def duckdb_rows(case: Case, upto: int | None = None) -> Rows:
+    """The answer for the rows of the first `upto` batches of every source; of all by default."""
+    with duckdb.connect() as connection:
+        connection.execute("SET TimeZone = 'UTC'")
+        for alias, script in case.scripts.items():
+            table = pa.concat_tables(script[:upto]) if script[:upto] else script[0].slice(0, 0)
+            connection.register(alias, table)
+        return rows(connection.sql(case.query).to_arrow_table())
+
+
+def mjoin_rows(case: Case) -> Rows:
+    options = scripted(case.scripts, case.query, partitions=str(case.partitions))
+    with tempfile.TemporaryDirectory() as state:
+        return rows(run(options, Path(state), case.schedule))
+
+
+@pytest.fixture(params=["64", "1"], ids=["hashes", "collisions"])
+def hash_bits(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("SPARK_MJOIN_HASH_BITS", request.param)
+    task._CACHE.clear()
+
+
+@pytest.mark.usefixtures("hash_bits")
+@given(cases())
+@settings(max_examples=150)
+def oracle_results_are_those_of_duckdb(case: Case) -> None:
+    assert mjoin_rows(case) == duckdb_rows(case)
+
+
+@pytest.mark.usefixtures("hash_bits")
+@given(cases(most_inputs=3, faults=True))
+@settings(max_examples=150)
+def oracle_faults_neither_lose_nor_repeat_results(case: Case) -> None:
+    expected = duckdb_rows(case)
+    for batch, fault in enumerate(case.schedule):
+        if fault == ABANDONED:  # what the abandoned batch would have added is nobody's
+            expected = expected - (duckdb_rows(case, batch + 1) - duckdb_rows(case, batch))
+    assert mjoin_rows(case) == expected
+
+
+@given(cases(most_inputs=3, most_rows=6))
+@settings(max_examples=40)
+def differential_slow_kernels_give_the_same_results(case: Case) -> None:
+    with pytest.MonkeyPatch.context() as patch:
+        for name in kernel.__all__:
+            if hasattr(slow, name):
+                patch.setattr(kernel, name, getattr(slow, name))
+        twin = mjoin_rows(case)
+    assert twin == mjoin_rows(case)
+
+
+@given(cases(most_inputs=10, most_rows=3))
+@settings(max_examples=40)
+def oracle_ten_inputs(case: Case) -> None:
+    assert mjoin_rows(case) == duckdb_rows(case)
+
+
+def test_a_first_batch_without_rows_leaves_the_state_alone(tmp_path: Path) -> None:
+    """Spark runs the first batch of a query even when the sources have nothing: start and end are the same version."""
+    empty = pa.table({"k": pa.array([], pa.int64())})
+    one = pa.table({"k": [1]})
+    options = scripted({"a": [empty, one], "b": [one]}, "SELECT a.k FROM a JOIN b ON a.k = b.k")
+    current = reader({**options, "stateLocation": str(tmp_path)})
+    start = current.initialOffset()
+    assert list(current.partitions(start, start)) == []
+    assert rows(run(options, tmp_path)) == {(1,): 1}

@@ -1,0 +1,50 @@
+"""A source whose arrivals are data: which rows come in which batch is written down by the test.
+
+`SCRIPTS[name]` is a list of Arrow tables, one per batch; an empty table is a batch in which the source has nothing.
+Registered as format `scripted` for tests that drive the reader in this process.
+"""
+
+from collections.abc import Iterator, Sequence
+
+import pyarrow as pa
+
+from spark_mjoin import sources
+from spark_mjoin.schema import canonical_schema
+from spark_mjoin.sources.options import Options
+from spark_mjoin.sources.protocol import Limits, SourceLog
+
+SCRIPTS: dict[str, list[pa.Table]] = {}
+
+sources.REGISTRY["scripted"] = "tests.scripted:ScriptedSource"
+
+
+class ScriptedSource:
+    OPTIONS = ("script",)
+    LIMITS = ("maxRowsPerTrigger",)
+
+    def __init__(self, alias: str, options: Options) -> None:
+        self._script = options.required("script", "the name of an entry of SCRIPTS")
+        self._all_at_once = False
+
+    def schema(self) -> pa.Schema:
+        return canonical_schema(SCRIPTS[self._script][0].schema)
+
+    def assume(self, schema: pa.Schema) -> None:
+        assert schema == self.schema()
+
+    def initial(self) -> dict:
+        return {"batch": 0}
+
+    def latest(self, start: dict, limits: Limits, log: SourceLog) -> dict:
+        last = len(SCRIPTS[self._script])
+        return {"batch": last if self._all_at_once else min(start["batch"] + 1, last)}
+
+    def freeze(self, log: SourceLog) -> None:
+        self._all_at_once = True
+
+    def plan(self, start: dict, end: dict, log: SourceLog) -> list[dict]:
+        return [{"batch": b} for b in range(start["batch"], end["batch"])]
+
+    def read(self, range: dict, columns: Sequence[str]) -> Iterator[pa.RecordBatch]:
+        table = SCRIPTS[self._script][range["batch"]].select(list(columns))
+        yield from table.to_batches(max_chunksize=7)

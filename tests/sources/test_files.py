@@ -1,0 +1,550 @@
+"""The file sources beyond what every source does: which files are found, what their values become, what is refused."""
+
+from __future__ import annotations
+
+import bz2
+import datetime as dt
+import gzip
+import json
+import logging
+import os
+import pickle
+import time
+from decimal import Decimal
+from pathlib import Path
+from typing import Any
+
+import fsspec
+import numpy as np
+import pyarrow as pa
+import pyarrow.ipc as ipc
+import pyarrow.parquet as pq
+import pytest
+
+from spark_mjoin.errors import OptionError, SourceError
+from spark_mjoin.sources import create, files
+from spark_mjoin.sources.memory_log import MemoryLog
+from spark_mjoin.sources.protocol import Limits, Source, SourceLog
+
+
+def parquet(path: Path, values: list[int], age: float = 100.0, **more: Any) -> Path:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    pq.write_table(pa.table({"id": pa.array(values, pa.int64()), **more}), path)
+    return aged(path, age)
+
+
+def text(path: Path, content: str | bytes, age: float = 100.0) -> Path:
+    path.write_bytes(content.encode() if isinstance(content, str) else content)
+    return aged(path, age)
+
+
+def aged(path: Path, seconds: float) -> Path:
+    then = int(time.time_ns() - seconds * 1e9)
+    os.utime(path, ns=(then, then))
+    return path
+
+
+def all_rows(source: Source, log: SourceLog | None = None, columns: list[str] | None = None) -> list[dict[str, Any]]:
+    log = MemoryLog() if log is None else log
+    start = source.initial()
+    return read(source, start, source.latest(start, Limits(), log), log, columns)
+
+
+def read(
+    source: Source, start: Any, end: Any, log: SourceLog, columns: list[str] | None = None
+) -> list[dict[str, Any]]:
+    names = source.schema().names if columns is None else columns
+    return [row for part in source.plan(start, end, log) for b in source.read(part, names) for row in b.to_pylist()]
+
+
+def ids(source: Source, log: SourceLog | None = None) -> list[int]:
+    return [row["id"] for row in all_rows(source, log, ["id"])]
+
+
+# --- which files -----------------------------------------------------------------------------------------------
+
+
+def test_files_come_by_age_then_path_and_latest_first_reverses(tmp_path: Path) -> None:
+    for name, age in (("c", 30), ("a", 10), ("b", 20)):
+        parquet(tmp_path / name, [ord(name)], age)
+    order = [ord(c) for c in "cba"]
+    assert ids(create("s", "parquet", {"path": str(tmp_path)})) == order
+    source = create("s", "parquet", {"path": str(tmp_path), "latestFirst": "true"})
+    assert ids(source) == order[::-1]
+    log, start = MemoryLog(), source.initial()
+    first = source.latest(start, Limits(max_files=1), log)
+    parquet(tmp_path / "d", [ord("d")], 1)
+    second = source.latest(first, Limits(max_files=1), log)
+    assert [r["id"] for r in read(source, first, second, log)] == [ord("d")]
+
+
+def test_hidden_empty_and_nested_files_are_ignored(tmp_path: Path) -> None:
+    parquet(tmp_path / "a.parquet", [1])
+    for name in (".b.parquet", "_c.parquet", "_tmp/d.parquet", ".tmp/e.parquet"):
+        parquet(tmp_path / name, [9])
+    parquet(tmp_path / "deep" / "f.parquet", [2])
+    text(tmp_path / "g.parquet", "")
+    path = str(tmp_path)
+    assert ids(create("s", "parquet", {"path": path})) == [1]
+    assert sorted(ids(create("s", "parquet", {"path": path, "recursiveFileLookup": "true"}))) == [1, 2]
+
+
+def test_paths_may_be_files_globs_and_uris(tmp_path: Path) -> None:
+    for day in ("d=1", "d=2", "e=3"):
+        parquet(tmp_path / day / "x.parquet", [int(day[-1])])
+        parquet(tmp_path / day / "y.pq", [10 * int(day[-1])])
+
+    def found(path: str, **options: str) -> list[int]:
+        return sorted(ids(create("s", "parquet", {"path": path, **options})))
+
+    root = str(tmp_path)
+    assert found(f"{root}/d=1/x.parquet") == [1]
+    assert found(f"{root}/d=*") == [1, 2, 10, 20]
+    assert found(f"{root}/*/x.*") == [1, 2, 3]
+    assert found(f"{root}/{{d=1,e=3}}/y.pq") == [10, 30]
+    assert found(f"{root}/[d]=?/*.p{{arquet,q}}") == [1, 2, 10, 20]
+    assert found(root, recursiveFileLookup="true", pathGlobFilter="*.pq") == [10, 20, 30]
+    assert found(f"file:{root}/d=1") == found((tmp_path / "d=1").as_uri()) == [1, 10]
+
+
+def test_fsspec_uris(tmp_path: Path) -> None:
+    memory = fsspec.filesystem("memory")
+    for number in (1, 2):
+        memory.pipe(f"/mj/in/f{number}.parquet", parquet(tmp_path / "x", [number]).read_bytes())
+    memory.pipe("/mj/in/c.csv", b"7,x\n")
+    try:
+        source = create("s", "parquet", {"path": "memory://mj/in", "pathGlobFilter": "*.parquet"})
+        assert ids(pickle.loads(pickle.dumps(source))) == [1, 2]
+        assert ids(create("s", "parquet", {"path": "memory://mj/*/f*.parquet"})) == [1, 2]
+        csv = create("s", "csv", {"path": "memory://mj/in/c.csv", "schema": "id INT, n STRING"})
+        log = MemoryLog()
+        csv.freeze(log)
+        assert all_rows(csv, log) == [{"id": 7, "n": "x"}]
+        memory.rm("/mj/in/f1.parquet")
+        with pytest.raises(OptionError, match=r"source\.s\.path.*does not exist"):
+            create("s", "parquet", {"path": "memory://mj/nowhere"}).schema()
+    finally:
+        memory.rm("/mj", recursive=True)
+
+
+def test_new_files_are_found_and_changed_ones_are_not_new(tmp_path: Path) -> None:
+    one = parquet(tmp_path / "1", [1])
+    source, log = create("s", "parquet", {"path": str(tmp_path)}), MemoryLog()
+    first = source.latest(source.initial(), Limits(), log)
+    assert source.latest(first, Limits(), log) == first
+    parquet(one, [1, 1])
+    assert source.latest(first, Limits(), log) == first
+    parquet(tmp_path / "0", [2])
+    fresh = pickle.loads(pickle.dumps(source))
+    for instance in (source, fresh):
+        second = instance.latest(first, Limits(), log)
+        assert [r["id"] for r in read(instance, first, second, log)] == [2]
+    assert len(log) == 2
+    assert set(log.read(0, 1)[0]) == {"path", "size", "mtime_ns", "rows"}
+
+
+def test_polling_does_not_reread_the_log(tmp_path: Path) -> None:
+    class Counting(MemoryLog):
+        reads = 0
+
+        def read(self, start: int, end: int) -> list[dict[str, Any]]:
+            self.reads += 1
+            return super().read(start, end)
+
+    for number in range(20):
+        parquet(tmp_path / str(number), [number])
+    source, log = create("s", "parquet", {"path": str(tmp_path)}), Counting()
+    end = source.latest(source.initial(), Limits(), log)
+    before = log.reads
+    for _ in range(5):
+        source.latest(end, Limits(), log)
+    assert log.reads == before
+
+
+def test_a_backlog_is_listed_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    for number in range(10):
+        parquet(tmp_path / str(number), [number], age=100 - number)
+    listings = []
+    find = files.find
+    monkeypatch.setattr(files, "find", lambda *a: listings.append(1) or find(*a))
+    source, log = create("s", "parquet", {"path": str(tmp_path), "schema": "id BIGINT"}), MemoryLog()
+    position = source.initial()
+    for number in range(10):
+        if number == 4:
+            (tmp_path / "5").unlink()  # never promised to anybody
+        end = source.latest(position, Limits(max_files=1), log)
+        assert len(read(source, position, end, log)) == (1 if number < 9 else 0)
+        position = end
+    assert len(listings) == 2
+
+
+def test_half_written_files_wait(tmp_path: Path) -> None:
+    whole = parquet(tmp_path / "x", [1]).read_bytes()
+    (tmp_path / "x").unlink()
+    source, log = create("s", "parquet", {"path": str(tmp_path), "schema": "id BIGINT"}), MemoryLog()
+    text(tmp_path / "y", whole[: len(whole) // 2])
+    start = source.initial()
+    assert source.latest(start, Limits(), log) == start
+    text(tmp_path / "y", whole)
+    assert ids(source, log) == [1]
+
+
+def test_young_text_waits_and_freeze_waits_for_it(tmp_path: Path) -> None:
+    options = {"path": str(tmp_path), "schema": "id INT"}
+    source, log = create("s", "csv", options), MemoryLog()
+    text(tmp_path / "a.csv", "1\n", age=0)
+    start = source.initial()
+    assert source.latest(start, Limits(), log) == start
+    source.freeze(log)
+    text(tmp_path / "b.csv", "2\n")
+    assert ids(source, log) == [1]
+    assert sorted(ids(create("s", "csv", options))) == [1, 2]
+
+
+def test_text_that_still_changes_is_left_out_of_a_freeze(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    text(tmp_path / "a.csv", "1\n", age=0)
+    source, log = create("s", "csv", {"path": str(tmp_path), "schema": "id INT"}), MemoryLog()
+    monkeypatch.setattr(files.time, "sleep", lambda _: text(tmp_path / "a.csv", "1\n2\n", age=0))
+    source.freeze(log)
+    assert len(log) == 0
+
+
+def test_file_and_byte_limits(tmp_path: Path) -> None:
+    for number in range(5):
+        parquet(tmp_path / str(number), [number] * 3, age=100 - number)
+    size = (tmp_path / "0").stat().st_size
+    source = create("s", "parquet", {"path": str(tmp_path)})
+
+    def steps(limit: Limits) -> list[int]:
+        log, position, counts = MemoryLog(), source.initial(), []
+        while (end := source.latest(position, limit, log)) != position:
+            counts.append(len(read(source, position, end, log)))
+            position = end
+        return counts
+
+    assert steps(Limits(max_files=2)) == [6, 6, 3]
+    assert steps(Limits(max_bytes=2 * size + 1)) == [6, 6, 3]
+    assert steps(Limits(max_bytes=1)) == [3] * 5
+    assert steps(Limits(max_bytes=10 * size, max_files=3, max_rows=4)) == [4, 4, 4, 3]
+    assert steps(Limits(max_rows=100, max_files=1)) == [3] * 5
+    assert steps(Limits(max_rows=2, max_files=1)) == [2, 1] * 5
+
+
+def test_row_ranges_skip_row_groups(tmp_path: Path) -> None:
+    table = pa.table({"id": pa.array(range(300_000), pa.int64())})
+    pq.write_table(table, tmp_path / "f", row_group_size=70_000)
+    source, log = create("s", "parquet", {"path": str(tmp_path)}), MemoryLog()
+    for start, end in ((0, 1), (69_999, 70_001), (140_000, 280_000), (299_999, 300_000), (123_456, 299_999)):
+        source.latest(source.initial(), Limits(), log)
+        got = read(source, {"files": 0, "rows": start}, {"files": 0, "rows": end}, log)
+        assert [r["id"] for r in got] == list(range(start, end))
+
+
+# --- loss ------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("problem", ["is gone", "has changed"])
+def test_a_lost_or_changed_file_is_an_error(tmp_path: Path, problem: str, caplog: pytest.LogCaptureFixture) -> None:
+    lost, _ = parquet(tmp_path / "1", [1], 20), parquet(tmp_path / "2", [2], 10)
+    options = {"path": str(tmp_path)}
+    log = MemoryLog()
+    strict, lenient = create("s", "parquet", options), create("s", "parquet", {**options, "failOnDataLoss": "false"})
+    start = strict.initial()
+    end = strict.latest(start, Limits(), log)
+    strict.schema(), lenient.schema()
+    lost.unlink()
+    if problem == "has changed":
+        parquet(lost, [7, 7])
+    with pytest.raises(SourceError, match=rf"source 's'.*/1' {problem}.*source\.s\.failOnDataLoss"):
+        read(strict, start, end, log)
+    with caplog.at_level(logging.WARNING):
+        got = [r["id"] for r in read(lenient, start, end, log)]
+    assert got == ([2] if problem == "is gone" else [7, 7, 2])
+    assert "failOnDataLoss" in caplog.text
+
+
+def test_a_plan_beyond_the_log_is_refused(tmp_path: Path) -> None:
+    source = create("s", "parquet", {"path": str(tmp_path), "schema": "id INT"})
+    with pytest.raises(SourceError, match="do not belong together"):
+        source.plan({"files": 0, "rows": 0}, {"files": 1, "rows": 0}, MemoryLog())
+
+
+# --- schema ----------------------------------------------------------------------------------------------------
+
+
+def test_schema_errors_name_the_options(tmp_path: Path) -> None:
+    def schema(format: str, **options: str) -> pa.Schema:
+        return create("s", format, {"path": str(tmp_path), **options}).schema()
+
+    with pytest.raises(OptionError, match=r"source\.s\.path'.*is required"):
+        create("s", "csv", {})
+    with pytest.raises(OptionError, match=r"source\.s\.path.*does not exist"):
+        schema("parquet", path=str(tmp_path / "no"))
+    with pytest.raises(OptionError, match=r"source\.s\.path.*does not exist"):
+        schema("csv", path=str(tmp_path / "no"), schema="id INT")
+    with pytest.raises(OptionError, match=r"source\.s\.schema.*source\.s\.path"):
+        schema("parquet")
+    for format in ("csv", "json"):
+        with pytest.raises(OptionError, match=r"source\.s\.schema' is required"):
+            schema(format)
+    with pytest.raises(OptionError, match=r"source\.s\.schema.*nested"):
+        schema("csv", schema="a ARRAY<INT>")
+    with pytest.raises(OptionError, match=r"source\.s\.schema.*MAP"):
+        schema("json", schema="a ARRAY<MAP<STRING, INT>>")
+    with pytest.raises(OptionError, match=r"source\.s\.schema.*twice"):
+        schema("csv", schema="a INT, A INT")
+    with pytest.raises(OptionError, match=r"source\.s\.header"):
+        schema("csv", schema="a INT", header="maybe")
+    with pytest.raises(OptionError, match=r"source\.s\.path.*no file system"):
+        schema("csv", schema="a INT", path="nosuch://x")
+    assert schema("csv", schema="a INT", path=f"{tmp_path}/*.csv").names == ["a"]
+    text(tmp_path / "bad.parquet", b"PAR1" + b"x" * 20 + b"PAR1")
+    with pytest.raises(OptionError, match=r"source\.s\.path.*bad\.parquet"):
+        schema("parquet")
+
+
+def test_inferred_types_are_canonical_and_travel_with_the_instance(tmp_path: Path) -> None:
+    table = pa.table(
+        {
+            "d": pa.array(["a", None]).dictionary_encode(),
+            "l": pa.array(["b", "c"], pa.large_string()),
+            "u": pa.array([1, 2], pa.uint32()),
+            "t": pa.array([1, 2], pa.timestamp("ns", tz="Europe/Rome")),
+        }
+    )
+    pq.write_table(table, tmp_path / "f", version="2.6")
+    source = create("s", "parquet", {"path": str(tmp_path)})
+    assert source.schema() == pa.schema(
+        {"d": pa.string(), "l": pa.string(), "u": pa.int64(), "t": pa.timestamp("us", tz="UTC")}
+    )
+    assert [r["d"] for r in all_rows(source)] == ["a", None]
+    (tmp_path / "f").unlink()
+    assert pickle.loads(pickle.dumps(source)).schema() == source.schema()
+
+
+def test_int96_is_an_instant(tmp_path: Path) -> None:
+    at = dt.datetime(2024, 1, 2, 3, 4, 5, 6)
+    pq.write_table(pa.table({"t": pa.array([at])}), tmp_path / "f", use_deprecated_int96_timestamps=True)
+    source = create("s", "parquet", {"path": str(tmp_path)})
+    assert source.schema().field("t").type == pa.timestamp("us", tz="UTC")
+    assert all_rows(source) == [{"t": at.replace(tzinfo=dt.UTC)}]
+
+
+def test_missing_columns_are_null_and_names_match_in_any_case(tmp_path: Path) -> None:
+    parquet(tmp_path / "1", [1], 30)
+    parquet(tmp_path / "2", [2], 20, NAME=["x"])
+    source = create("s", "parquet", {"path": str(tmp_path), "schema": "id INT, name STRING"})
+    assert all_rows(source) == [{"id": 1, "name": None}, {"id": 2, "name": "x"}]
+    assert all_rows(source, None, ["name"]) == [{"name": None}, {"name": "x"}]
+
+
+@pytest.mark.parametrize("format", ["parquet", "arrow"])
+def test_types_of_another_kind_are_refused_by_name(tmp_path: Path, format: str) -> None:
+    table = pa.table({"id": ["1"], "n": pa.array([1 << 40], pa.int64())})
+    if format == "parquet":
+        pq.write_table(table, tmp_path / "f")
+    else:
+        with ipc.new_file(tmp_path / "f", table.schema) as writer:
+            writer.write_table(table)
+    path = {"path": str(tmp_path)}
+    for ddl, column in (("id BIGINT", "id"), ("id TIMESTAMP", "id"), ("n INT", "n")):
+        with pytest.raises(SourceError, match=rf"source 's'.*/f', column '{column}' cannot be read"):
+            all_rows(create("s", format, {**path, "schema": ddl}))
+
+
+def test_damaged_files_are_source_errors(tmp_path: Path) -> None:
+    good = parquet(tmp_path / "f", list(range(1000))).read_bytes()
+    text(tmp_path / "f", good[:4] + b"\0" * 50 + good[54:])
+    with pytest.raises(SourceError, match=r"source 's'.*/f'"):
+        all_rows(create("s", "parquet", {"path": str(tmp_path), "schema": "id BIGINT"}))
+    text(tmp_path / "f", "no arrow file")
+    with pytest.raises(SourceError, match=r"source 's'.*/f'"):
+        all_rows(create("s", "arrow", {"path": str(tmp_path), "schema": "id BIGINT"}))
+    text(tmp_path / "f.gz", gzip.compress(b"1\n" * 9999)[:-20])
+    with pytest.raises(SourceError, match=r"source 's'.*/f.gz'"):
+        all_rows(create("s", "csv", {"path": f"{tmp_path}/*.gz", "schema": "id BIGINT"}))
+
+
+# --- arrow -----------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("compression", [None, "lz4", "zstd"])
+def test_arrow_files_and_streams(tmp_path: Path, compression: str | None) -> None:
+    table = pa.table({"id": pa.array(range(1000)), "d": pa.array(["x", "y"] * 500).dictionary_encode()})
+    options = ipc.IpcWriteOptions(compression=compression)
+    with ipc.new_file(tmp_path / "file", table.schema, options=options) as writer:
+        writer.write_table(table, max_chunksize=100)
+    with ipc.new_stream(tmp_path / "stream", table.schema, options=options) as writer:
+        writer.write_table(table, max_chunksize=100)
+    whole = (tmp_path / "stream").read_bytes()
+    text(tmp_path / "unfinished", whole[:-8])
+    source, log = create("s", "arrow", {"path": str(tmp_path)}), MemoryLog()
+    assert len(ids(source)) == 2000
+    start = source.initial()
+    middle = source.latest(start, Limits(max_rows=1550), log)
+    assert middle == {"files": 1, "rows": 550}
+    rest = read(source, middle, source.latest(middle, Limits(), log), log)
+    assert [r["id"] for r in rest] == list(range(550, 1000))
+    assert rest[0]["d"] == "x"
+
+
+# --- csv -------------------------------------------------------------------------------------------------------
+
+
+def csv_rows(tmp_path: Path, content: str | bytes, ddl: str, name: str = "f.csv", **options: str) -> list[Any]:
+    text(tmp_path / name, content)
+    rows = all_rows(create("s", "csv", {"path": str(tmp_path / name), "schema": ddl, **options}))
+    return [tuple(row.values()) for row in rows]
+
+
+def test_csv_types(tmp_path: Path) -> None:
+    ddl = (
+        "b BOOLEAN, i8 TINYINT, i BIGINT, f DOUBLE, d DECIMAL(10,2), s STRING, x BINARY, day DATE, t TIMESTAMP, "
+        "n TIMESTAMP_NTZ"
+    )
+    content = "true,-1,9,1.5,1.5,é,é,2024-02-29,2024-02-29T10:00:00+02:00,2024-02-29 10:00\n,,,,,,,,,\n"
+    utc = dt.datetime(2024, 2, 29, 8, tzinfo=dt.UTC)
+    assert csv_rows(tmp_path, content, ddl) == [
+        (True, -1, 9, 1.5, Decimal("1.50"), "é", "é".encode(), dt.date(2024, 2, 29), utc, dt.datetime(2024, 2, 29, 10)),
+        (None,) * 10,
+    ]
+
+
+def test_csv_timestamps_with_and_without_zone(tmp_path: Path) -> None:
+    values = {
+        "2024-01-15T10:00:00Z": (10, 0),
+        "2024-01-15 10:00:00.123": (10, 123_000),
+        "2024-01-15T10:00:00.123456789+0100": (9, 123_456),
+        "2024-01-15": (0, 0),
+        "2024-01-15 10:00-02": (12, 0),
+    }
+    got = csv_rows(tmp_path, "\n".join(values), "t TIMESTAMP")
+    assert got == [(dt.datetime(2024, 1, 15, h, 0, 0, us, tzinfo=dt.UTC),) for h, us in values.values()]
+
+
+def test_csv_header_goes_by_name(tmp_path: Path) -> None:
+    content = "extra,NAME,id\n1,x,7\n"
+    assert csv_rows(tmp_path, content, "id INT, name STRING, gone DATE", header="true") == [(7, "x", None)]
+    assert csv_rows(tmp_path, "id\n", "id INT", header="true") == []
+    with pytest.raises(SourceError, match=r"column 'id'.*more than one"):
+        csv_rows(tmp_path, "id,id\n1,2\n", "id INT", header="true")
+
+
+def test_csv_dialects(tmp_path: Path) -> None:
+    ddl = "a STRING, b STRING"
+    assert csv_rows(tmp_path, 'x,""\n,"a ""b""\nc"\n', ddl) == [("x", ""), (None, 'a "b"\nc')]
+    assert csv_rows(tmp_path, "x\t'y\tz'\n", ddl, sep="\\t", quote="'") == [("x", "y\tz")]
+    assert csv_rows(tmp_path, "NA;\n", ddl, delimiter=";", nullValue="NA") == [(None, None)]
+    assert csv_rows(tmp_path, '"x\\"y",C:\\\\d\n', ddl, escape="\\") == [('x"y', "C:\\d")]
+    assert csv_rows(tmp_path, '"x",y\n', ddl, quote="") == [('"x"', "y")]
+    assert csv_rows(tmp_path, "é,ü\n".encode("latin-1"), ddl, encoding="ISO-8859-1") == [("é", "ü")]
+    assert csv_rows(tmp_path, b"\xef\xbb\xbfa,b", ddl) == [("a", "b")]
+    assert csv_rows(tmp_path, gzip.compress(b"a,b\n"), ddl, name="f.csv.gz") == [("a", "b")]
+    assert csv_rows(tmp_path, bz2.compress(b"a,b\n"), ddl, name="f.csv.bz2") == [("a", "b")]
+    assert csv_rows(tmp_path, pa.compress(b"a,b\n", "zstd", asbytes=True), ddl, name="f.csv.zst") == [("a", "b")]
+    assert csv_rows(tmp_path, gzip.compress(b""), ddl, name="f.csv.gz") == []
+    for options in ({"sep": "||"}, {"sep": ",", "delimiter": ","}, {"encoding": "klingon"}):
+        with pytest.raises(OptionError, match=rf"source\.s\.{list(options)[-1]}"):
+            csv_rows(tmp_path, "", ddl, **options)
+
+
+@pytest.mark.parametrize(
+    ("ddl", "content", "column"),
+    [
+        ("a STRING, id BIGINT", "x,1\ny,abc\n", "id"),
+        ("a STRING, id TIMESTAMP", "x,2024-01-01\ny,yesterday\n", "id"),
+        ("id TINYINT", "300\n", "id"),
+        ("id STRING", b"\xff\xfe\n", "id"),
+    ],
+)
+def test_csv_values_that_do_not_fit_name_the_column(
+    tmp_path: Path, ddl: str, content: str | bytes, column: str
+) -> None:
+    with pytest.raises(SourceError, match=rf"source 's'.*f\.csv', column '{column}' cannot be read"):
+        csv_rows(tmp_path, content, ddl)
+
+
+def test_csv_rows_of_the_wrong_width_are_errors(tmp_path: Path) -> None:
+    with pytest.raises(SourceError, match=r"f\.csv' cannot be read.*Expected 2 columns, got 1"):
+        csv_rows(tmp_path, "1,2\n3\n", "a INT, b INT")
+
+
+def test_big_csv_in_ranges(tmp_path: Path) -> None:
+    numbers = np.arange(400_000)
+    text(
+        tmp_path / "f.csv", "".join(f'{i},"quoted {i}, with\nbreak and some length to pass a block"\n' for i in numbers)
+    )
+    source, log = create("s", "csv", {"path": str(tmp_path), "schema": "id BIGINT, s STRING"}), MemoryLog()
+    position, got = source.initial(), []
+    while (end := source.latest(position, Limits(max_rows=150_000), log)) != position:
+        for part in source.plan(position, end, log):
+            batches = list(source.read(part, ["id"]))
+            assert all(b.num_rows <= 262_144 for b in batches)
+            got += [b.column(0).to_numpy() for b in batches]
+        position = end
+    assert np.array_equal(np.concatenate(got), numbers)
+
+
+# --- json ------------------------------------------------------------------------------------------------------
+
+
+def json_rows(tmp_path: Path, content: str | bytes, ddl: str, name: str = "f.json") -> list[dict[str, Any]]:
+    text(tmp_path / name, content)
+    return all_rows(create("s", "json", {"path": str(tmp_path / name), "schema": ddl}))
+
+
+def test_json_types(tmp_path: Path) -> None:
+    ddl = (
+        "id BIGINT, f DOUBLE, ok BOOLEAN, d DECIMAL(10,2), s STRING, x BINARY, day DATE, t TIMESTAMP, "
+        "l ARRAY<TIMESTAMP>, o STRUCT<a: INT, t: DATE, l: ARRAY<STRUCT<b: TIMESTAMP>>>"
+    )
+    row = {
+        "id": 1, "f": 2, "ok": True, "d": 1.5, "s": "é", "x": "aGk=", "day": "2024-01-02", "t": "2024-01-02T03:04:05Z",
+        "l": ["2024-01-02", None], "o": {"a": 1, "t": "2024-01-02", "l": [{"b": "2024-01-02T01:00:00+01:00"}]},
+        "unexpected": {"deep": [1]},
+    }  # fmt: skip
+    day, midnight = dt.date(2024, 1, 2), dt.datetime(2024, 1, 2, tzinfo=dt.UTC)
+    got = json_rows(tmp_path, json.dumps(row) + '\n\n{"o": null, "l": []}\n{}', ddl)
+    none = dict.fromkeys(("id", "f", "ok", "d", "s", "x", "day", "t", "l", "o"))
+    assert got == [
+        {
+            "id": 1, "f": 2.0, "ok": True, "d": Decimal("1.50"), "s": "é", "x": b"hi", "day": day,
+            "t": dt.datetime(2024, 1, 2, 3, 4, 5, tzinfo=dt.UTC), "l": [midnight, None],
+            "o": {"a": 1, "t": day, "l": [{"b": midnight}]},
+        },
+        {**none, "l": []},
+        none,
+    ]  # fmt: skip
+
+
+def test_json_lines_longer_than_a_chunk(tmp_path: Path) -> None:
+    lines = [json.dumps({"id": i, "s": "x" * (9_000_000 if i == 3 else 10)}) for i in range(6)]
+    got = json_rows(tmp_path, gzip.compress("\r\n".join(lines).encode()), "id BIGINT, s STRING", "f.json.gz")
+    assert [(r["id"], len(r["s"])) for r in got] == [(i, 9_000_000 if i == 3 else 10) for i in range(6)]
+
+
+def test_json_errors_name_the_column(tmp_path: Path) -> None:
+    for content, column in (
+        ('{"a": 1, "id": "x"}', "id"),
+        ('{"a": 1, "id": 1.5}', "id"),
+        ('{"id": 1, "t": "yesterday"}', "t"),
+        ('{"id": 1, "x": "%%"}', "x"),
+    ):
+        with pytest.raises(SourceError, match=rf"source 's'.*f\.json', column '{column}' cannot be read"):
+            json_rows(tmp_path, content, "a INT, id BIGINT, t TIMESTAMP, x BINARY")
+    with pytest.raises(SourceError, match=r"source 's'.*f\.json' cannot be read"):
+        json_rows(tmp_path, '{"id": 1}\n{"id": \n', "id BIGINT")
+
+
+def test_batches_are_neither_tiny_nor_huge(tmp_path: Path) -> None:
+    schema = pa.schema({"id": pa.int64()})
+    with ipc.new_file(tmp_path / "f", schema) as writer:
+        for size in (10,) * 1000 + (500_000,):
+            writer.write_batch(pa.record_batch([pa.array(np.zeros(size, np.int64))], schema=schema))
+    source, log = create("s", "arrow", {"path": str(tmp_path)}), MemoryLog()
+    start = source.initial()
+    (part,) = source.plan(start, source.latest(start, Limits(), log), log)
+    sizes = [b.num_rows for b in source.read(part, ["id"])]
+    assert sum(sizes) == 510_000
+    assert len(sizes) <= 6
+    assert max(sizes) <= 131_072

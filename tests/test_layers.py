@@ -1,0 +1,72 @@
+"""Imports point down the layers (DESIGN, section 4), and only the top knows Spark."""
+
+import ast
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parent.parent
+LAYERS = [
+    "demo",
+    "datasource",
+    "reader",
+    "task",
+    "phases",
+    "flush",
+    "planner",
+    "join",
+    "state",
+    "sources",
+    "kernel",
+    "metrics",
+    "config",
+    "filesystem",
+    "schema",
+    "model",
+    "errors",
+]
+KNOW_SPARK = {"demo", "datasource", "reader"}
+FILES = sorted((ROOT / "spark_mjoin").rglob("*.py"))
+
+
+def layer_of(module: str) -> str:
+    return module.split(".")[1]
+
+
+def imports(path: Path) -> Iterator[tuple[int, str]]:
+    """(line, module) for everything that a file imports, inside functions too."""
+    for node in ast.walk(ast.parse(path.read_text())):
+        if isinstance(node, ast.Import):
+            yield from ((node.lineno, alias.name) for alias in node.names)
+        elif isinstance(node, ast.ImportFrom):
+            assert node.level == 0, f"{path}:{node.lineno}: relative import"
+            assert node.module is not None
+            if node.module == "spark_mjoin":
+                yield from ((node.lineno, f"spark_mjoin.{alias.name}") for alias in node.names)
+            else:
+                yield node.lineno, node.module
+
+
+@pytest.mark.parametrize("path", FILES, ids=lambda p: str(p.relative_to(ROOT)))
+def test_imports_point_down_the_layers(path: Path) -> None:
+    module = ".".join(path.relative_to(ROOT).with_suffix("").parts)
+    if module == "spark_mjoin.__init__":
+        assert not [m for _, m in imports(path)], "the package itself must stay light"
+        return
+    own = layer_of(module)
+    assert own in LAYERS, f"{path}: layer '{own}' is not in the list of layers"
+    for line, imported in imports(path):
+        if imported.startswith("spark_mjoin."):
+            other = layer_of(imported)
+            assert other == own or LAYERS.index(other) > LAYERS.index(own), (
+                f"{path.relative_to(ROOT)}:{line} imports {imported}: layer '{own}' may not import '{other}'"
+            )
+        if imported.split(".")[0] in ("pyspark", "py4j"):
+            assert own in KNOW_SPARK, f"{path.relative_to(ROOT)}:{line}: only {sorted(KNOW_SPARK)} may import pyspark"
+
+
+def test_executors_do_not_load_the_sql_parser() -> None:
+    for path in FILES:
+        if path.parts[-2] in ("join", "state", "phases", "kernel") or path.name == "task.py":
+            assert not [m for _, m in imports(path) if m.startswith("sqlglot")], path
