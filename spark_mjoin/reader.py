@@ -125,9 +125,9 @@ class MJoinStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         newest = self._newest
         if newest is None:
             return None
+        stores = [StateStore(self._location(newest), p) for p in range(self._settings.partitions)]
         for version in range(newest["version"], max(newest["version"] - 2, 0), -1):
-            stores = [StateStore(self._location(newest), p) for p in range(self._settings.partitions)]
-            if all(version in store.versions() for store in stores):
+            if all(store.has(version) for store in stores):
                 manifests = [store.manifest(version) for store in stores]
                 aliases = [i.alias for i in self._spec.inputs]
                 return {

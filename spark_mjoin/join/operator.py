@@ -53,7 +53,7 @@ def _expand(
         yield bound
         return
     step = order.steps[depth]
-    for at, row in _probe(tables, bound, step, order.origin, work):
+    for at, row in _probe(tables, bound, step, order.origin, depth == 0, work):
         wider = {step.target: row}
         for i, rows in bound.items():
             wider[i] = np.empty(at.size, np.int32)
@@ -65,9 +65,12 @@ def _expand(
 
 
 def _probe(
-    tables: Sequence[Table], bound: Bound, step: ProbeStep, origin: int, work: WorkCounts
+    tables: Sequence[Table], bound: Bound, step: ProbeStep, origin: int, first: bool, work: WorkCounts
 ) -> Iterator[tuple[Array, Array]]:
-    """Pairs (position in bound, row of the target) whose keys are equal, in pieces of at most CHUNK_ROWS."""
+    """Pairs (position in bound, row of the target) whose keys are equal, in pieces of at most CHUNK_ROWS.
+
+    In the first step of an order the bound rows are a run of neighbours, whose keys need no gathering.
+    """
     target = tables[step.target]
     if target.rows == 0:
         return
@@ -79,21 +82,20 @@ def _probe(
     work.probes += size
     work.hashes += size
     keys = [
-        _Supplied(tables[s], c, tables[s].key(c), bound[s]) for c, s in zip(step.classes, step.suppliers, strict=True)
+        _Supplied(tables[s], c, tables[s].key(c), bound[s], first)
+        for c, s in zip(step.classes, step.suppliers, strict=True)
     ]
     probing = keys[0].words if index.hashes is None else _combined(keys, index.mask)
+
+    slots = index.slots(probing)
 
     position, cursor = 0, kernel.FRESH
     while position < size:
         at, row = np.empty(CHUNK_ROWS, np.int32), np.empty(CHUNK_ROWS, np.int32)
-        if index.hashes is None:
-            position, cursor, count, compared = kernel.probe_words(
-                probing, position, cursor, index.mask, index.shift, index.head, index.link.array, index.words(), at, row
-            )
-        else:
-            position, cursor, count, compared = kernel.probe_hashes(
-                probing, position, cursor, index.shift, index.head, index.link.array, index.hashes.array, at, row
-            )
+        position, cursor, count, compared = kernel.probe(
+            probing, slots, position, cursor, index.head, index.link.array, index.values(), at, row
+        )
+        if index.hashes is not None:
             for key, column in zip(keys, index.keys, strict=True):
                 if count:
                     count = key.verify(at, row, count, column)
@@ -111,23 +113,28 @@ class _Supplied:
     key_class: int
     column: KeyColumn
     rows: Array
+    neighbours: bool
 
     @property
     def words(self) -> Array:
         assert isinstance(self.column, FixedColumn)
-        out = np.empty(self.rows.size, np.int64)
-        kernel.gather(self.column.values.array, self.rows, out)
-        return out
+        return self._of_rows(self.column.values.array)
 
     def hashes(self, mask: np.uint64) -> Array:
-        out = np.empty(self.rows.size, np.uint64)
         if isinstance(self.column, FixedColumn):
+            out = np.empty(self.rows.size, np.uint64)
             kernel.hash_words(self.words, mask, out)
-        else:
-            # The supplier's own index over this class has the hashes; it exists, or is about to be needed.
-            stored = self.table.index((self.key_class,)).hashes
-            assert stored is not None
-            kernel.gather(stored.array, self.rows, out)
+            return out
+        # The supplier's own index over this class has the hashes; it exists, or is about to be needed.
+        stored = self.table.index((self.key_class,)).hashes
+        assert stored is not None
+        return self._of_rows(stored.array)
+
+    def _of_rows(self, values: Array) -> Array:
+        if self.neighbours:
+            return values[self.rows[0] : self.rows[-1] + 1]
+        out = np.empty(self.rows.size, values.dtype)
+        kernel.gather(values, self.rows, out)
         return out
 
     def verify(self, at: Array, row: Array, count: int, target: KeyColumn) -> int:
@@ -144,6 +151,8 @@ class _Supplied:
 
 def _combined(keys: list[_Supplied], mask: np.uint64) -> Array:
     out = keys[0].hashes(mask)
+    if len(keys) > 1:
+        out = out.copy()  # it may be the index's own
     for key in keys[1:]:
         kernel.combine_hashes(key.hashes(mask), mask, out)
     return out

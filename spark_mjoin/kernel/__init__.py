@@ -1,6 +1,6 @@
 """Hot loops over flat arrays: `fast` (numba) is what runs, `slow` is its plain-Python twin for tests.
 
-Callers write `kernel.probe_words(...)`, so a test can put the twin in its place.
+Callers write `kernel.probe(...)`, so a test can put the twin in its place.
 """
 
 from __future__ import annotations
@@ -19,11 +19,11 @@ from spark_mjoin.kernel.fast import (
     gather_offsets,
     hash_bytes,
     hash_words,
-    insert_hashes,
-    insert_words,
-    probe_hashes,
-    probe_words,
+    insert,
+    probe,
     select_partition,
+    slot_hashes,
+    slot_words,
     verify_bytes,
     verify_words,
 )
@@ -40,11 +40,11 @@ __all__ = [
     "hash_bytes",
     "hash_mask",
     "hash_words",
-    "insert_hashes",
-    "insert_words",
-    "probe_hashes",
-    "probe_words",
+    "insert",
+    "probe",
     "select_partition",
+    "slot_hashes",
+    "slot_words",
     "verify_bytes",
     "verify_words",
 ]

@@ -154,53 +154,54 @@ def combine_hashes(more: Any, mask: Any, out: Any) -> None:
 
 
 @njit
-def insert_words(words: Any, start: Any, end: Any, mask: Any, shift: Any, head: Any, link: Any) -> None:
-    """Put rows start..end-1 into the index of a one-word key, whose hash is not stored."""
+def slot_words(words: Any, mask: Any, shift: Any, out: Any) -> None:
+    """out[i] = slot of words[i], for keys of one word, whose hash is not stored."""
     shift = np.uint64(shift)
-    stop = np.uint64(end)
-    i = np.uint64(start)
-    while i < stop:
-        if i + _AHEAD_HEAD < stop:
-            _prefetch(head, (_mix(words[i + _AHEAD_HEAD]) & mask) >> shift)
-        slot = (_mix(words[i]) & mask) >> shift
-        link[i] = head[slot]
-        head[slot] = np.int32(i)
+    n = np.uint64(words.size)
+    i = _U0
+    while i < n:
+        out[i] = np.uint32((_mix(words[i]) & mask) >> shift)
         i += _U1
 
 
 @njit
-def insert_hashes(hashes: Any, start: Any, end: Any, shift: Any, head: Any, link: Any) -> None:
-    """Put rows start..end-1 into an index whose hashes are stored."""
+def slot_hashes(hashes: Any, shift: Any, out: Any) -> None:
+    """out[i] = slot of a key with hashes[i]."""
     shift = np.uint64(shift)
-    stop = np.uint64(end)
-    i = np.uint64(start)
-    while i < stop:
-        if i + _AHEAD_HEAD < stop:
-            _prefetch(head, hashes[i + _AHEAD_HEAD] >> shift)
-        slot = hashes[i] >> shift
-        link[i] = head[slot]
-        head[slot] = np.int32(i)
+    n = np.uint64(hashes.size)
+    i = _U0
+    while i < n:
+        out[i] = np.uint32(hashes[i] >> shift)
         i += _U1
 
 
 @njit
-def probe_words(
-    probing: Any,
-    at: Any,
-    cursor: Any,
-    mask: Any,
-    shift: Any,
-    head: Any,
-    link: Any,
-    words: Any,
-    out_at: Any,
-    out_row: Any,
+def insert(slots: Any, start: Any, head: Any, link: Any) -> None:
+    """Put rows start, start + 1, ... into the index; slots[i] is the slot of row start + i."""
+    n = np.uint64(slots.size)
+    row = np.uint64(start)
+    i = _U0
+    while i < n:
+        if i + _AHEAD_HEAD < n:
+            _prefetch(head, np.uint64(slots[i + _AHEAD_HEAD]))
+        slot = np.uint64(slots[i])
+        link[row] = head[slot]
+        head[slot] = np.int32(row)
+        row += _U1
+        i += _U1
+
+
+@njit
+def probe(
+    probing: Any, slots: Any, at: Any, cursor: Any, head: Any, link: Any, values: Any, out_at: Any, out_row: Any
 ) -> Any:
-    """Find the rows whose word equals probing[i], for i from `at` on, until the output is full.
+    """Find the rows whose value equals probing[i], for i from `at` on, until the output is full.
 
-    Returns (position, cursor) to go on from, the number of pairs written, and how many words were compared.
+    The values are the words of a one-word key, and then the pairs are matches; or the stored hashes of any other key,
+    and then they are candidates, to be verified. slots[i] is the slot of probing[i]: computed beforehand, because the
+    loop looks at each three times. Returns (position, cursor) to go on from, the number of pairs written, and how many
+    values were compared.
     """
-    shift = np.uint64(shift)
     n = np.uint64(probing.size)
     capacity = np.uint64(out_at.size)
     i = np.uint64(at)
@@ -209,57 +210,19 @@ def probe_words(
     compared = _U0
     while i < n:
         if i + _AHEAD_HEAD < n:
-            _prefetch(head, (_mix(probing[i + _AHEAD_HEAD]) & mask) >> shift)
+            _prefetch(head, np.uint64(slots[i + _AHEAD_HEAD]))
         if i + _AHEAD_CHAIN < n:
-            soon = head[(_mix(probing[i + _AHEAD_CHAIN]) & mask) >> shift]
+            soon = head[np.uint64(slots[i + _AHEAD_CHAIN])]
             if soon >= 0:
-                _prefetch(words, np.uint64(soon))
+                _prefetch(values, np.uint64(soon))
                 _prefetch(link, np.uint64(soon))
-        word = probing[i]
+        value = probing[i]
         if row == np.int32(FRESH):
-            row = head[(_mix(word) & mask) >> shift]
+            row = head[np.uint64(slots[i])]
         while row >= 0:
             r = np.uint64(row)
             compared += _U1
-            if words[r] == word:
-                if k == capacity:
-                    return np.int64(i), np.int64(row), np.int64(k), np.int64(compared)
-                out_at[k] = np.int32(i)
-                out_row[k] = row
-                k += _U1
-            row = link[r]
-        row = np.int32(FRESH)
-        i += _U1
-    return np.int64(n), np.int64(FRESH), np.int64(k), np.int64(compared)
-
-
-@njit
-def probe_hashes(
-    probing: Any, at: Any, cursor: Any, shift: Any, head: Any, link: Any, hashes: Any, out_at: Any, out_row: Any
-) -> Any:
-    """As probe_words, over stored hashes: the pairs are candidates, to be verified against the keys."""
-    shift = np.uint64(shift)
-    n = np.uint64(probing.size)
-    capacity = np.uint64(out_at.size)
-    i = np.uint64(at)
-    row = np.int32(cursor)
-    k = _U0
-    compared = _U0
-    while i < n:
-        if i + _AHEAD_HEAD < n:
-            _prefetch(head, probing[i + _AHEAD_HEAD] >> shift)
-        if i + _AHEAD_CHAIN < n:
-            soon = head[probing[i + _AHEAD_CHAIN] >> shift]
-            if soon >= 0:
-                _prefetch(hashes, np.uint64(soon))
-                _prefetch(link, np.uint64(soon))
-        h = probing[i]
-        if row == np.int32(FRESH):
-            row = head[h >> shift]
-        while row >= 0:
-            r = np.uint64(row)
-            compared += _U1
-            if hashes[r] == h:
+            if values[r] == value:
                 if k == capacity:
                     return np.int64(i), np.int64(row), np.int64(k), np.int64(compared)
                 out_at[k] = np.int32(i)

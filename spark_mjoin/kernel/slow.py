@@ -46,51 +46,23 @@ def combine_hashes(more: Any, mask: Any, out: Any) -> None:
         out[i] = _mix(int(out[i]) * 0x9E3779B97F4A7C15 + int(more[i])) & int(mask)
 
 
-def insert_words(words: Any, start: int, end: int, mask: Any, shift: int, head: Any, link: Any) -> None:
-    for row in range(start, end):
-        slot = (_mix(int(words[row])) & int(mask)) >> shift
-        link[row], head[slot] = head[slot], row
+def slot_words(words: Any, mask: Any, shift: int, out: Any) -> None:
+    for i, word in enumerate(words):
+        out[i] = (_mix(int(word)) & int(mask)) >> shift
 
 
-def insert_hashes(hashes: Any, start: int, end: int, shift: int, head: Any, link: Any) -> None:
-    for row in range(start, end):
-        slot = int(hashes[row]) >> shift
-        link[row], head[slot] = head[slot], row
+def slot_hashes(hashes: Any, shift: int, out: Any) -> None:
+    for i, h in enumerate(hashes):
+        out[i] = int(h) >> shift
 
 
-def probe_words(
-    probing: Any,
-    at: int,
-    cursor: int,
-    mask: Any,
-    shift: int,
-    head: Any,
-    link: Any,
-    words: Any,
-    out_at: Any,
-    out_row: Any,
-) -> tuple[int, int, int, int]:
-    slots = [(_mix(int(word)) & int(mask)) >> shift for word in probing]
-    return _probe(probing, slots, at, cursor, head, link, words, out_at, out_row)
+def insert(slots: Any, start: int, head: Any, link: Any) -> None:
+    for i, slot in enumerate(slots):
+        link[start + i], head[slot] = head[slot], start + i
 
 
-def probe_hashes(
-    probing: Any, at: int, cursor: int, shift: int, head: Any, link: Any, hashes: Any, out_at: Any, out_row: Any
-) -> tuple[int, int, int, int]:
-    slots = [int(h) >> shift for h in probing]
-    return _probe(probing, slots, at, cursor, head, link, hashes, out_at, out_row)
-
-
-def _probe(
-    probing: Any,
-    slots: list[int],
-    at: int,
-    cursor: int,
-    head: Any,
-    link: Any,
-    values: Any,
-    out_at: Any,
-    out_row: Any,
+def probe(
+    probing: Any, slots: Any, at: int, cursor: int, head: Any, link: Any, values: Any, out_at: Any, out_row: Any
 ) -> tuple[int, int, int, int]:
     written = compared = 0
     for i in range(at, len(probing)):

@@ -23,8 +23,9 @@ def publish(directory: Directory, name: str, attempt: str, body: dict[str, Any])
 def read(directory: Directory, name: str) -> dict[str, Any]:
     """The contents of a file, checked; FileNotFoundError when it is not there."""
     path = directory.path(name)
-    crc, _, text = directory.read(name).rstrip(b"\n").partition(b" ")
-    if b"%08x" % zlib.crc32(text) != crc:
+    contents = directory.read(name)
+    crc, _, text = contents[:-1].partition(b" ")
+    if contents[-1:] != b"\n" or b"%08x" % zlib.crc32(text) != crc:
         raise StateError(f"state file {path} is damaged: its checksum is wrong; restore it, or use a new checkpoint")
     body: dict[str, Any] = json.loads(text)
     if body["format"] != FORMAT:

@@ -11,6 +11,9 @@ comes back as the INT or DATE that it was.
 
 from __future__ import annotations
 
+import mmap
+import os
+import resource
 from typing import Any, Protocol
 
 import numpy as np
@@ -24,13 +27,23 @@ Array = npt.NDArray[Any]
 
 MAX_GATHERED_BYTES = 256 << 20
 
+RESERVE_FROM_BYTES = 1 << 20  # smaller buffers are plain arrays: a huge page each would be waste
+RESERVE_BYTES = int(os.environ.get("SPARK_MJOIN_RESERVE_BYTES", 1 << 30))  # of address space; 0 switches it off
+_MAP_NORESERVE = 0x4000
+_LIMITED = resource.getrlimit(resource.RLIMIT_AS)[0] != resource.RLIM_INFINITY
+
 
 class GatherTooLarge(Exception):
     """The strings of the rows asked for exceed MAX_GATHERED_BYTES: ask for fewer rows."""
 
 
 class Buffer:
-    """A growable flat array; `room` elements are always readable behind the used ones."""
+    """A growable flat array; `room` elements are always readable behind the used ones.
+
+    A small buffer doubles. A large one lives in an address range that is reserved for what it may become and is only
+    backed by memory where it was written, in huge pages: it grows without copying and without touching new pages twice.
+    Where no range is to be had (a limit on the address space), it goes on doubling.
+    """
 
     __slots__ = ("array", "room")
 
@@ -41,10 +54,25 @@ class Buffer:
     def reserve(self, size: int) -> Array:
         """The array, with space for `size` elements; the old contents are kept."""
         if size + self.room > self.array.size:
-            grown = np.empty(max(size, self.array.size + self.array.size // 2) + self.room, self.array.dtype)
+            wanted = max(size, 2 * self.array.size) + self.room
+            grown = _reserved(wanted, self.array.dtype)
             grown[: self.array.size] = self.array
             self.array = grown
         return self.array
+
+
+def _reserved(size: int, dtype: np.dtype[Any]) -> Array:
+    """An array of at least `size` elements, whose unused part costs nothing."""
+    nbytes = size * dtype.itemsize
+    if nbytes < RESERVE_FROM_BYTES or not RESERVE_BYTES or _LIMITED:
+        return np.empty(size, dtype)
+    length = max(RESERVE_BYTES, 4 * nbytes)
+    try:
+        reserved = mmap.mmap(-1, length, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS | _MAP_NORESERVE)
+    except OSError:
+        return np.empty(size, dtype)
+    reserved.madvise(mmap.MADV_HUGEPAGE)
+    return np.frombuffer(reserved, dtype)
 
 
 class Column(Protocol):

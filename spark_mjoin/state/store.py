@@ -47,7 +47,10 @@ class StateStore:
 
     def versions(self) -> list[int]:
         """The committed versions that are still kept, ascending."""
-        return [int(name[8:-5]) for name in self.directory.names() if name.startswith("version-")]
+        return _versions(self.directory.names())
+
+    def has(self, version: int) -> bool:
+        return self.directory.exists(_manifest_name(version))
 
     def manifest(self, version: int) -> dict[str, Any]:
         """The manifest of a version, checked."""
@@ -73,6 +76,8 @@ class StateStore:
 
     def catch_up(self, state: PartitionState, version: int) -> None:
         """Bring a state from its version to the newest committed one up to `version`, reading only what is new."""
+        if state.version == version:
+            return
         committed = [v for v in self.versions() if v <= version]
         if not committed or committed[-1] <= state.version:
             return
@@ -186,17 +191,22 @@ class StateStore:
 
         Files of this and later versions are left alone: another attempt may be about to publish them.
         """
-        versions = [v for v in self.versions() if v <= version]
+        names = self.directory.names()
+        versions = [v for v in _versions(names) if v <= version]
         kept, dropped = versions[-KEPT_VERSIONS:], versions[:-KEPT_VERSIONS]
         for old in dropped:
             self.directory.delete(_manifest_name(old))
         needed = {s["name"] for v in kept for s in self.manifest(v)["segments"]}
-        for name in self.directory.names():
+        for name in names:
             if name.startswith("rows-") and name not in needed and (int(name[5:17]) < version or attempt in name):
                 self.directory.delete(name)
         for name in self.directory.leftovers():
             if int(re.findall(r"-(\d{12})", name)[-1]) < version - 1:
                 self.directory.delete(name)
+
+
+def _versions(names: list[str]) -> list[int]:
+    return [int(name[8:-5]) for name in names if name.startswith("version-")]
 
 
 def _manifest_name(version: int) -> str:

@@ -17,6 +17,7 @@ from spark_mjoin.state import columns
 from spark_mjoin.state.columns import Array, Buffer, BytesColumn, Column, FixedColumn
 
 MAX_ROWS = 2**31 - 1  # row numbers are 32-bit
+BUILD_ROWS = 1 << 16  # rows that go into an index at a time: their slots stay in the cache
 
 
 KeyColumn = FixedColumn | BytesColumn
@@ -36,7 +37,7 @@ class HashIndex:
         self.shift = 64
         self.head: Array = np.empty(0, np.int32)
         self.link = Buffer(np.int32)
-        self._resize(1024)
+        self._resize(1)
 
     def extend(self, rows: int) -> None:
         """Take in the rows that came since the last call."""
@@ -44,28 +45,38 @@ class HashIndex:
         if start == rows:
             return
         if self.hashes is not None:
-            hashes = self.hashes.reserve(rows)
-            hash_keys(self.keys, start, rows, self.mask, hashes[start:rows])
+            hash_keys(self.keys, start, rows, self.mask, self.hashes.reserve(rows)[start:rows])
         if rows > self.head.size:
             self._resize(rows)
             start = 0
         link = self.link.reserve(rows)
-        if self.hashes is not None:
-            kernel.insert_hashes(self.hashes.array, start, rows, self.shift, self.head, link)
-        else:
-            words = self.words()
-            kernel.insert_words(words, start, rows, self.mask, self.shift, self.head, link)
+        for low in range(start, rows, BUILD_ROWS):
+            slots = self.slots(self.values()[low : min(low + BUILD_ROWS, rows)])
+            kernel.insert(slots, low, self.head, link)
 
-    def words(self) -> Array:
+    def values(self) -> Array:
+        """What a probe compares: the words of a one-word key, else the stored hashes."""
+        if self.hashes is not None:
+            return self.hashes.array
         key = self.keys[0]
         assert isinstance(key, FixedColumn)
         return key.values.array
+
+    def slots(self, values: Array) -> Array:
+        """The slots of some values, which are such as `values` has."""
+        out = np.empty(values.size, np.uint32)
+        if self.hashes is not None:
+            kernel.slot_hashes(values, self.shift, out)
+        else:
+            kernel.slot_words(values, self.mask, self.shift, out)
+        return out
 
     def nbytes(self) -> int:
         return int(self.head.nbytes) + self.rows * (4 if self.hashes is None else 12)
 
     def _resize(self, rows: int) -> None:
-        bits = max(10, (rows - 1).bit_length())
+        """Room for twice the rows at the least: short chains are worth four bytes a row."""
+        bits = max(10, (rows - 1).bit_length() + 1)
         self.shift = 64 - bits
         self.head = np.full(1 << bits, -1, np.int32)
 

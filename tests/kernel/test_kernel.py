@@ -30,6 +30,12 @@ def array(numbers: list[int]) -> np.ndarray:
     return np.array(numbers, np.int64)
 
 
+def word_slots(kernel: ModuleType, numbers: list[int], mask: np.uint64) -> np.ndarray:
+    slots = np.empty(len(numbers), np.uint32)
+    kernel.slot_words(array(numbers), mask, 60, slots)
+    return slots
+
+
 def test_every_fast_kernel_has_a_twin_with_the_same_signature() -> None:
     assert len(KERNELS) >= 13
     for name in KERNELS:
@@ -70,13 +76,13 @@ def oracle_probe_finds_equal_words(
     head, link = np.full(16, -1, np.int32), np.empty(len(build), np.int32)
     cuts = np.linspace(0, len(build), pieces + 1).astype(int).tolist()
     for start, end in pairwise(cuts):
-        kernel.insert_words(array(build), start, end, mask, 60, head, link)
+        kernel.insert(word_slots(kernel, build[start:end], mask), start, head, link)
     found: list[tuple[int, int]] = []
     position, cursor = 0, kernel.FRESH
     while position < len(probing):
         at, row = np.empty(capacity, np.int32), np.empty(capacity, np.int32)
-        position, cursor, count, _ = kernel.probe_words(
-            array(probing), position, cursor, mask, 60, head, link, array(build), at, row
+        position, cursor, count, _ = kernel.probe(
+            array(probing), word_slots(kernel, probing, mask), position, cursor, head, link, array(build), at, row
         )
         found += zip(at[:count].tolist(), row[:count].tolist(), strict=True)
     expected = [(i, j) for i, a in enumerate(probing) for j, b in enumerate(build) if a == b]
@@ -94,13 +100,16 @@ def oracle_probe_and_verify_find_equal_bytes(
     kernel.hash_bytes(*flat(build), mask, hashes)
     kernel.hash_bytes(*flat(probing), mask, wanted)
     head, link = np.full(16, -1, np.int32), np.empty(len(build), np.int32)
-    kernel.insert_hashes(hashes, 0, len(build), 60, head, link)
+    slots, sought = np.empty(len(build), np.uint32), np.empty(len(probing), np.uint32)
+    kernel.slot_hashes(hashes, 60, slots)
+    kernel.slot_hashes(wanted, 60, sought)
+    kernel.insert(slots, 0, head, link)
     rows = np.arange(len(probing), dtype=np.int32)
     found: list[tuple[int, int]] = []
     position, cursor = 0, kernel.FRESH
     while position < len(probing):
         at, row = np.empty(capacity, np.int32), np.empty(capacity, np.int32)
-        position, cursor, count, _ = kernel.probe_hashes(wanted, position, cursor, 60, head, link, hashes, at, row)
+        position, cursor, count, _ = kernel.probe(wanted, sought, position, cursor, head, link, hashes, at, row)
         count = kernel.verify_bytes(at, row, count, rows, *flat(probing), *flat(build))
         found += zip(at[:count].tolist(), row[:count].tolist(), strict=True)
     expected = [(i, j) for i, a in enumerate(probing) for j, b in enumerate(build) if a == b]
@@ -159,16 +168,16 @@ def differential_partitions_agree_and_cover_all_rows(numbers: list[int], partiti
     assert sorted(covered) == list(range(len(numbers)))
 
 
-I32, I64, U8, U64 = (nb.types.Array(t, 1, "C") for t in (nb.int32, nb.int64, nb.uint8, nb.uint64))
+I32, I64, U8, U32, U64 = (nb.types.Array(t, 1, "C") for t in (nb.int32, nb.int64, nb.uint8, nb.uint32, nb.uint64))
 N, M = nb.int64, nb.uint64
 SIGNATURES = {
     "hash_words": (I64, M, U64),
     "hash_bytes": (I64, U8, M, U64),
     "combine_hashes": (U64, M, U64),
-    "insert_words": (I64, N, N, M, N, I32, I32),
-    "insert_hashes": (U64, N, N, N, I32, I32),
-    "probe_words": (I64, N, N, M, N, I32, I32, I64, I32, I32),
-    "probe_hashes": (U64, N, N, N, I32, I32, U64, I32, I32),
+    "slot_words": (I64, M, N, U32),
+    "slot_hashes": (U64, N, U32),
+    "insert": (U32, N, I32, I32),
+    "probe": (I64, U32, N, N, I32, I32, I64, I32, I32),
     "verify_words": (I32, I32, N, I32, I64, I64),
     "verify_bytes": (I32, I32, N, I32, I64, U8, I64, U8),
     "gather": (I64, I32, I64),

@@ -1,0 +1,1 @@
+"""The benchmark: `python -m benchmarks.bench`. See README.md in this directory."""

@@ -1,0 +1,275 @@
+"""One engine on one workload in a process of its own: warm up, time, then check.
+
+Reads a Request as JSON from stdin and prints one line with its Measurements. What is timed:
+
+* Spark engines: from `start()` of the streaming query to its end (AvailableNow), noop sink, in a session that has run
+  one small query of the same shape. So with reading parquet, checkpoint and state writes, and without starting the JVM.
+* duckdb: from the SQL text over the parquet files to an Arrow table in memory.
+* kernel: from Arrow tables in memory to Arrow batches in memory, both sides on one thread, in turns.
+
+Each timed run has fresh checkpoint and state directories, removed afterwards. Memory is the whole process tree's while
+the timed run runs, JVM and session included. The result is checked in another, untimed run.
+"""
+
+from __future__ import annotations
+
+import gc
+import json
+import shutil
+import sys
+import tempfile
+import time
+import traceback
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import asdict, replace
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+
+from benchmarks import check, kernel
+from benchmarks.engines import RESULT_MARK, Measurement, Request
+from benchmarks.memory import PeakMemory
+from benchmarks.workloads import ALIASES, WARM_UP_FILES, WARM_UP_SCALE, WORKLOADS, Dataset
+
+MIN_KERNEL_ROUNDS = 5
+
+
+def measure(request: Request) -> list[Measurement]:
+    workload = WORKLOADS[request.workload]
+    data = workload.prepare(Path(request.cache), request.scale)
+    small = workload.prepare(Path(request.cache), WARM_UP_SCALE, WARM_UP_FILES)
+    blank = Measurement(request.workload, request.engine.name, request.engine.label)
+    match request.engine.kind:
+        case "duckdb":
+            return [_duckdb(request, data, small, blank)]
+        case "kernel":
+            return _kernel(request, data, small, blank)
+        case _:
+            return [_spark(request, data, small, blank)]
+
+
+def _repeat(request: Request, once: Callable[[], float]) -> tuple[tuple[float, ...], tuple[int, ...], str]:
+    """Times and peaks of up to `repeats` runs; `once` gives the seconds it took."""
+    times: list[float] = []
+    peaks: list[int] = []
+    measure = ""
+    while len(times) < request.repeats and sum(times) < request.budget_seconds:
+        gc.collect()
+        with PeakMemory() as memory:
+            times.append(once())
+        peaks.append(memory.peak_bytes)
+        measure = memory.measure
+    return tuple(times), tuple(peaks), measure
+
+
+def _verified(measurement: Measurement, checked: Callable[[], check.Checksum]) -> Measurement:
+    """With the checksum of a run of its own; the times stay when that run fails."""
+    try:
+        checksum = checked()
+    except Exception as failure:  # noqa: BLE001 - reported in the table
+        traceback.print_exc()
+        return replace(measurement, error=f"the checking run failed: {_short(failure)}")
+    rows = checksum.rows if measurement.rows is None else measurement.rows
+    return replace(measurement, rows=rows, checksum=asdict(checksum))
+
+
+# ---- duckdb, from files
+
+
+def _duckdb(request: Request, data: Dataset, small: Dataset, blank: Measurement) -> Measurement:
+    connection = check.connect(request.engine.threads)
+    rows = 0
+
+    def once(dataset: Dataset = data) -> float:
+        nonlocal rows
+        check.attach_files(connection, dataset)
+        started = time.perf_counter()
+        result = connection.sql(dataset.workload.query).to_arrow_table()
+        seconds = time.perf_counter() - started
+        rows = result.num_rows
+        return seconds
+
+    once(small)
+    times, peaks, measure = _repeat(request, once)
+    found = replace(blank, times=times, peak_bytes=peaks, memory_measure=measure, rows=rows)
+
+    def checked() -> check.Checksum:
+        return check.of_arrow(connection.sql(data.workload.query).to_arrow_table(), data.workload.output_names)
+
+    return _verified(found, checked) if request.verify else found
+
+
+# ---- the kernel and duckdb, both in memory
+
+
+def _kernel(request: Request, data: Dataset, small: Dataset, blank: Measurement) -> list[Measurement]:
+    """Kernel and single-threaded duckdb in turns, so that a noisy minute hits both."""
+    rival = replace(blank, engine="kernel-duckdb", label="duckdb in memory, 1 thread")
+    workload, tables = data.workload, data.tables()
+    connection = check.connect(threads=1)
+    for alias in ALIASES:
+        connection.register(alias, tables[alias])
+
+    def by_duckdb() -> pa.Table:
+        return connection.sql(workload.query).to_arrow_table()
+
+    def by_kernel() -> list[pa.RecordBatch]:
+        return kernel.run_incremental(workload, tables, kernel.BATCH_ROWS)
+
+    by_duckdb()
+    error = ""
+    try:
+        kernel.run_incremental(workload, small.tables(), kernel.BATCH_ROWS)
+    except Exception as failure:  # noqa: BLE001 - duckdb's half of the figure is still worth having
+        traceback.print_exc()
+        error = _short(failure)
+
+    rounds = max(request.repeats, MIN_KERNEL_ROUNDS)
+    times: dict[str, list[float]] = {"kernel": [], "duckdb": []}
+    for _ in range(rounds):
+        times["duckdb"].append(_seconds(by_duckdb))
+        if not error:
+            times["kernel"].append(_seconds(by_kernel))
+
+    rival = replace(rival, times=tuple(times["duckdb"]))
+    ours = replace(blank, times=tuple(times["kernel"]), error=error)
+    if request.verify:
+        rival = _verified(rival, lambda: check.of_arrow(by_duckdb(), workload.output_names))
+        if not error:
+            ours = _verified(ours, lambda: check.of_arrow(pa.Table.from_batches(by_kernel()), workload.output_names))
+    return [ours, rival]
+
+
+def _seconds(run: Callable[[], object]) -> float:
+    gc.collect()
+    started = time.perf_counter()
+    result = run()
+    seconds = time.perf_counter() - started
+    del result  # after the clock: freeing the result is not part of the join
+    return seconds
+
+
+# ---- Spark: mjoin, and Spark's own stream-stream joins
+
+
+def _spark(request: Request, data: Dataset, small: Dataset, blank: Measurement) -> Measurement:
+    spark = _session(request)
+    try:
+        with _directory(request) as directory:
+            _stream(spark, request, small, directory, _noop)
+        micro_batches = rows = 0
+
+        def once() -> float:
+            nonlocal micro_batches, rows
+            spark._jvm.System.gc()  # start every run from the same heap
+            with _directory(request) as directory:
+                seconds, micro_batches, rows = _stream(spark, request, data, directory, _noop)
+            return seconds
+
+        times, peaks, measure = _repeat(request, once)
+        found = replace(
+            blank, times=times, peak_bytes=peaks, memory_measure=measure, micro_batches=micro_batches, rows=rows
+        )
+
+        def checked() -> check.Checksum:
+            with _directory(request) as directory:
+                _stream(spark, request, data, directory, _to_parquet)
+                return check.of_files(directory / "result", data.workload.output_names)
+
+        return _verified(found, checked) if request.verify else found
+    finally:
+        spark.stop()
+
+
+def _session(request: Request) -> Any:
+    from pyspark.sql import SparkSession
+
+    builder = SparkSession.builder.master("local[2]").appName(f"bench {request.engine.name} {request.workload}")
+    settings = {
+        "spark.driver.memory": request.engine.driver_memory,
+        "spark.ui.enabled": "false",
+        "spark.local.dir": request.scratch,
+        "spark.sql.warehouse.dir": f"{request.scratch}/warehouse",
+        "spark.sql.streaming.numRecentProgressUpdates": "10000",
+    }
+    for name, value in (settings | request.engine.conf).items():
+        builder = builder.config(name, value)
+    session = builder.getOrCreate()
+    session.sparkContext.setLogLevel("ERROR")
+    return session
+
+
+@contextmanager
+def _directory(request: Request) -> Iterator[Path]:
+    directory = Path(tempfile.mkdtemp(dir=request.scratch, prefix="run-"))
+    try:
+        yield directory
+    finally:
+        shutil.rmtree(directory, ignore_errors=True)
+
+
+def _noop(writer: Any, directory: Path) -> Any:
+    return writer.format("noop")
+
+
+def _to_parquet(writer: Any, directory: Path) -> Any:
+    return writer.format("parquet").option("path", str(directory / "result"))
+
+
+def _stream(
+    spark: Any, request: Request, dataset: Dataset, directory: Path, sink: Callable[[Any, Path], Any]
+) -> tuple[float, int, int]:
+    """One streaming query to its end: seconds, micro-batches, rows written as the sink counts them."""
+    build = _mjoin_frame if request.engine.kind == "mjoin" else _spark_frame
+    frame = build(spark, request, dataset, directory)
+    writer = sink(frame.writeStream, directory).option("checkpointLocation", str(directory / "checkpoint"))
+    started = time.perf_counter()
+    query = writer.trigger(availableNow=True).start()
+    query.awaitTermination()
+    seconds = time.perf_counter() - started
+    written = [progress.sink.numOutputRows for progress in query.recentProgress]
+    commits = [int(path.name) for path in (directory / "checkpoint" / "commits").iterdir() if path.name.isdigit()]
+    return seconds, max(commits, default=-1) + 1, sum(rows for rows in written if rows > 0)
+
+
+def _mjoin_frame(spark: Any, request: Request, dataset: Dataset, directory: Path) -> Any:
+    reader = spark.readStream.format("mjoin").option("query", dataset.workload.query)
+    reader = reader.option("stateLocation", str(directory / "state"))
+    for alias in ALIASES:
+        reader = reader.option(f"source.{alias}.format", "parquet")
+        reader = reader.option(f"source.{alias}.path", str(dataset.path(alias)))
+        if request.engine.files_per_trigger is not None:
+            reader = reader.option(f"source.{alias}.maxFilesPerTrigger", str(request.engine.files_per_trigger))
+    return reader.options(**request.engine.options).load()
+
+
+def _spark_frame(spark: Any, request: Request, dataset: Dataset, directory: Path) -> Any:
+    """The same query text over streaming views: Spark plans two chained binary stream-stream inner joins."""
+    for alias in ALIASES:
+        reader = spark.readStream.schema(dataset.ddl(alias))
+        if request.engine.files_per_trigger is not None:
+            reader = reader.option("maxFilesPerTrigger", str(request.engine.files_per_trigger))
+        reader.parquet(str(dataset.path(alias))).createOrReplaceTempView(alias)
+    return spark.sql(dataset.workload.query)
+
+
+def _short(failure: BaseException) -> str:
+    lines = str(failure).strip().splitlines() or [""]
+    return f"{type(failure).__name__}: {lines[0]}"[:300]
+
+
+def main() -> None:
+    request = Request.from_json(sys.stdin.read())
+    try:
+        found = measure(request)
+    except Exception as failure:  # noqa: BLE001 - reported in the table; the other engines go on
+        traceback.print_exc()
+        error = _short(failure)
+        found = [Measurement(request.workload, request.engine.name, request.engine.label, error=error)]
+    print(RESULT_MARK + json.dumps([asdict(measurement) for measurement in found]), flush=True)
+
+
+if __name__ == "__main__":
+    main()

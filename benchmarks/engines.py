@@ -1,0 +1,197 @@
+"""The ways of running a workload, and the launcher that gives each its own process.
+
+Every (engine, workload) pair runs in a fresh Python process (`benchmarks.child`), so that neither a warm JVM, nor a
+grown heap, nor a filled allocator of one run can help or hurt the next, and so that peak memory is that run's alone.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import Collection
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import Any, Literal
+
+REPOSITORY = Path(__file__).resolve().parent.parent
+RESULT_MARK = "BENCH-RESULT "
+
+FORKLESS_CHECKPOINTS = {
+    "spark.sql.streaming.checkpointFileManagerClass": (
+        "org.apache.spark.sql.execution.streaming.checkpointing.FileSystemBasedCheckpointFileManager"
+    ),
+    "spark.hadoop.fs.file.impl": "org.apache.hadoop.fs.RawLocalFileSystem",
+}
+"""For every Spark session, mjoin's and Spark's own, unless --stock-checkpoints.
+
+Without Hadoop's native library Spark forks a `chmod` or `readlink` for most files that it writes to a local disk. Two
+chained joins keep 16 state stores, so this would slow down Spark's own joins far more than mjoin (at scale 0.02 by
+1.5 to 2.5 times) and make our ratios look better than the joins are.
+"""
+
+Kind = Literal["mjoin", "spark", "duckdb", "kernel"]
+
+
+@dataclass(frozen=True)
+class Engine:
+    name: str
+    kind: Kind
+    label: str
+    files_per_trigger: int | None = None
+    """maxFilesPerTrigger of every source; None leaves it out."""
+    threads: int = 2
+    driver_memory: str = "1g"
+    conf: dict[str, str] = field(default_factory=dict)
+    """Spark settings on top of the common ones."""
+    options: dict[str, str] = field(default_factory=dict)
+    """mjoin options on top of sources, query and stateLocation."""
+
+
+@dataclass(frozen=True)
+class Request:
+    """One child process: one engine on one workload."""
+
+    engine: Engine
+    workload: str
+    scale: float
+    cache: str
+    scratch: str
+    repeats: int
+    budget_seconds: float
+    """No further repeat is started once the timed runs have taken this long together."""
+    verify: bool
+
+    def to_json(self) -> str:
+        return json.dumps(asdict(self))
+
+    @classmethod
+    def from_json(cls, text: str) -> Request:
+        parts = json.loads(text)
+        return cls(**(parts | {"engine": Engine(**parts["engine"])}))
+
+
+@dataclass(frozen=True)
+class Measurement:
+    """What one engine did on one workload. `error` is set when it failed; then the rest is what was known by then."""
+
+    workload: str
+    engine: str
+    label: str
+    times: tuple[float, ...] = ()
+    peak_bytes: tuple[int, ...] = ()
+    """One per timed run; empty where memory is not measured."""
+    memory_measure: str = ""
+    micro_batches: int | None = None
+    rows: int | None = None
+    checksum: dict[str, Any] | None = None
+    error: str = ""
+    same: bool | None = None
+    """Equal to the reference; None when it was not checked."""
+
+    @classmethod
+    def from_parts(cls, parts: dict[str, Any]) -> Measurement:
+        return cls(**(parts | {"times": tuple(parts["times"]), "peak_bytes": tuple(parts["peak_bytes"])}))
+
+    @property
+    def seconds(self) -> float | None:
+        return min(self.times, default=None)
+
+    @property
+    def peak(self) -> int | None:
+        return max(self.peak_bytes, default=None)
+
+
+def engines(
+    groups: Collection[str],
+    *,
+    rocksdb: bool,
+    one_batch: bool,
+    partitions: int | None,
+    mjoin_memory: str,
+    spark_memory: str,
+    stock_checkpoints: bool,
+) -> list[Engine]:
+    """All engines of the asked-for groups, in the order of the table."""
+    options = {} if partitions is None else {"partitions": str(partitions)}
+    # Two shuffle partitions: one per core, as the state of a join is per partition and 200 would only add overhead.
+    common = {} if stock_checkpoints else FORKLESS_CHECKPOINTS
+    tuned = common | {"spark.sql.shuffle.partitions": "2"}
+    on_rocksdb = tuned | {
+        "spark.sql.streaming.stateStore.providerClass": (
+            "org.apache.spark.sql.execution.streaming.state.RocksDBStateStoreProvider"
+        ),
+        "spark.sql.streaming.stateStore.rocksdb.changelogCheckpointing.enabled": "true",
+    }
+    found = [
+        Engine(
+            "mjoin-batches",
+            "mjoin",
+            "mjoin, micro-batches",
+            1,
+            driver_memory=mjoin_memory,
+            conf=common,
+            options=options,
+        ),
+        Engine("mjoin-defaults", "mjoin", "mjoin, defaults", driver_memory=mjoin_memory, conf=common, options=options),
+        Engine("spark", "spark", "Spark, micro-batches", 1, driver_memory=spark_memory, conf=tuned),
+    ]
+    if rocksdb:
+        label = "Spark, micro-batches, RocksDB"
+        found.append(Engine("spark-rocksdb", "spark", label, 1, driver_memory=spark_memory, conf=on_rocksdb))
+    if one_batch:
+        found.append(Engine("spark-defaults", "spark", "Spark, no limit", driver_memory=spark_memory, conf=tuned))
+    found += [
+        Engine("duckdb-2", "duckdb", "duckdb one-shot, 2 threads", threads=2),
+        Engine("duckdb-1", "duckdb", "duckdb one-shot, 1 thread", threads=1),
+        Engine("kernel", "kernel", "kernel in memory, batches of 50,000", threads=1),
+    ]
+    return [engine for engine in found if engine.kind in groups]
+
+
+def run(request: Request, log: Path, timeout_seconds: float) -> list[Measurement]:
+    """Run the request in its own process group; its stderr (Spark's log) goes to `log`."""
+    engine = request.engine
+    environment = os.environ | {
+        "PYSPARK_PYTHON": sys.executable,
+        "PYSPARK_DRIVER_PYTHON": sys.executable,
+        # The Python workers must find pyspark_mjoin and spark_mjoin, installed or not.
+        "PYTHONPATH": os.pathsep.join(filter(None, [str(REPOSITORY), os.environ.get("PYTHONPATH", "")])),
+    }
+    failed = Measurement(request.workload, engine.name, engine.label)
+    log.parent.mkdir(parents=True, exist_ok=True)
+    with log.open("w") as stderr:
+        child = subprocess.Popen(
+            [sys.executable, "-m", "benchmarks.child"],
+            cwd=REPOSITORY,
+            env=environment,
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=stderr,
+            text=True,
+            start_new_session=True,
+        )
+        try:
+            output, _ = child.communicate(request.to_json(), timeout=timeout_seconds)
+        except subprocess.TimeoutExpired:
+            return [_with_error(failed, f"took more than {timeout_seconds:.0f} s")]
+        finally:
+            _end_group(child)
+    for line in reversed(output.splitlines()):
+        if line.startswith(RESULT_MARK):
+            return [Measurement.from_parts(parts) for parts in json.loads(line.removeprefix(RESULT_MARK))]
+    return [_with_error(failed, f"ended with code {child.returncode} and no result; see {log}")]
+
+
+def _end_group(child: subprocess.Popen[str]) -> None:
+    """End what is left of the child's own process group: a JVM outlives a Python that was cut short."""
+    with contextlib.suppress(ProcessLookupError):  # all gone already
+        os.killpg(child.pid, signal.SIGKILL)
+    child.wait()
+
+
+def _with_error(measurement: Measurement, error: str) -> Measurement:
+    return Measurement(measurement.workload, measurement.engine, measurement.label, error=error)

@@ -1,0 +1,190 @@
+"""Versions of the state: whole or not there, checked when read, few files, and nothing left behind."""
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+
+import pyarrow as pa
+import pytest
+
+from spark_mjoin import task
+from spark_mjoin.errors import StateError
+from spark_mjoin.state import store as store_module
+from spark_mjoin.state.directory import Directory
+from spark_mjoin.state.source_log import MERGE_FILES, DurableLog
+from spark_mjoin.state.store import FAN_OUT, KEPT_VERSIONS, StateStore
+from tests.harness import ReadAllAvailable, reader, rows, run, scripted
+
+QUERY = "SELECT a.k, a.v AS av, b.v AS bv FROM a JOIN b ON a.k = b.k"
+
+
+def batches(count: int) -> list[pa.Table]:
+    return [pa.table({"k": [i, i + 1], "v": [f"{i}", None]}) for i in range(count)]
+
+
+def options(count: int) -> dict[str, str]:
+    return scripted({"a": batches(count), "b": batches(count)}, QUERY)
+
+
+def partition_directory(state: Path) -> Path:
+    (found,) = state.glob("*/partition-0")
+    return found
+
+
+def load(state: Path, spec: object, version: int) -> object:
+    location = partition_directory(state).parent
+    return StateStore(str(location), 0).load(spec, version, {})
+
+
+def test_files_stay_few_and_rows_stay_whole(tmp_path: Path) -> None:
+    count = 3 * FAN_OUT * FAN_OUT
+    run(options(count), tmp_path)
+    names = [p.name for p in partition_directory(tmp_path).iterdir()]
+    versions = sorted(n for n in names if n.startswith("version-"))
+    assert [int(v[8:20]) for v in versions] == [count - 2, count - 1, count]
+    assert len(versions) == KEPT_VERSIONS
+    assert not [n for n in names if n.startswith(".")]
+    assert len([n for n in names if n.startswith("rows-")]) <= 2 * (3 * (FAN_OUT - 1) + KEPT_VERSIONS)
+    spec = reader({**options(count), "stateLocation": str(tmp_path)})._spec
+    state = load(tmp_path, spec, count)
+    whole = pa.concat_tables(batches(count))
+    for table in state.tables:
+        stored = pa.Table.from_batches([table.arrow(0, table.rows)])
+        assert stored.column(0).to_pylist() == whole.column("k").to_pylist()
+        assert stored.column(1).to_pylist() == whole.column("v").to_pylist()
+
+
+def test_large_segments_are_not_merged_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(store_module, "LARGE_BYTES", 0)
+    run(options(3 * FAN_OUT), tmp_path)
+    manifest = StateStore(str(partition_directory(tmp_path).parent), 0).manifest(3 * FAN_OUT)
+    assert len(manifest["segments"]) == 2 * 3 * FAN_OUT
+
+
+def test_edge_counts_and_results_are_kept(tmp_path: Path) -> None:
+    results = run(options(5), tmp_path)
+    manifest = StateStore(str(partition_directory(tmp_path).parent), 0).manifest(5)
+    assert manifest["results"] == sum(t.num_rows for t in results)
+    edges = {(origin, target): counts for origin, target, *counts in manifest["edges"]}
+    assert edges[0, 1][1] + edges[1, 0][1] == manifest["results"]
+    probes, matches, candidates = edges[1, 0]
+    assert probes == 10
+    assert 0 < matches <= candidates
+
+
+def damage_truncate(path: Path) -> None:
+    path.write_bytes(path.read_bytes()[:-1])
+
+
+def damage_flip(path: Path) -> None:
+    contents = bytearray(path.read_bytes())
+    contents[len(contents) // 2] ^= 0x10
+    path.write_bytes(contents)
+
+
+def damage_remove(path: Path) -> None:
+    path.unlink()
+
+
+@pytest.mark.parametrize("damage", [damage_truncate, damage_flip, damage_remove])
+@pytest.mark.parametrize("kind", ["rows-", "version-"])
+def test_damage_is_found_and_named(tmp_path: Path, kind: str, damage: Callable[[Path], None]) -> None:
+    run(options(3), tmp_path)
+    task._CACHE.clear()
+    victim = max(p for p in partition_directory(tmp_path).iterdir() if p.name.startswith(kind))
+    healthy = victim.read_bytes()
+    spec = reader({**options(3), "stateLocation": str(tmp_path)})._spec
+    damage(victim)
+    if kind == "version-" and damage is damage_remove:
+        assert load(tmp_path, spec, 3).version == 2  # as if the batch had never ended: rebuilt from the input
+    else:
+        with pytest.raises(StateError, match=victim.name):
+            load(tmp_path, spec, 3)
+    victim.write_bytes(healthy)
+    assert load(tmp_path, spec, 3).version == 3
+
+
+def test_an_unknown_format_is_refused_by_number(tmp_path: Path) -> None:
+    run(options(1), tmp_path)
+    manifest = partition_directory(tmp_path) / "version-000000000001.json"
+    body = json.loads(manifest.read_bytes().split(b" ", 1)[1])
+    location = Directory(str(partition_directory(tmp_path)))
+    manifest.unlink()
+    store_module.checked_json.publish(location, manifest.name, "test", {**body, "format": 99})
+    with pytest.raises(StateError, match="format 99"):
+        StateStore(str(partition_directory(tmp_path).parent), 0).manifest(1)
+
+
+def test_a_missing_state_directory_is_an_error_and_not_a_fresh_start(tmp_path: Path) -> None:
+    with_state = {**options(4), "stateLocation": str(tmp_path / "there")}
+    first = reader(with_state)
+    start = first.initialOffset()
+    end = first.latestOffset(start, ReadAllAvailable())
+    moved = reader({**options(4), "stateLocation": str(tmp_path / "elsewhere")})
+    with pytest.raises(StateError, match="stateLocation"):
+        moved.latestOffset(end, ReadAllAvailable())
+    with pytest.raises(StateError, match="stateLocation"):
+        moved.partitions(start, end)
+
+
+def test_the_first_publication_of_a_name_wins(tmp_path: Path) -> None:
+    directory = Directory(str(tmp_path / "new"))
+    directory.publish("x", "first", lambda stream: stream.write(b"1"))
+    directory.publish("x", "second", lambda stream: stream.write(b"2"))
+    assert directory.read("x") == b"1"
+    assert directory.names() == ["x"]
+    assert directory.leftovers() == []
+
+
+def test_a_file_that_was_not_finished_is_not_there(tmp_path: Path) -> None:
+    directory = Directory(str(tmp_path))
+
+    def half(stream: object) -> None:
+        stream.write(b"half")
+        raise OSError("disk full")
+
+    with pytest.raises(OSError, match="disk full"):
+        directory.publish("x", "a", half)
+    assert directory.names() == []
+    assert directory.leftovers() == [".tmp-a-x"]
+
+
+def test_state_on_another_file_system() -> None:
+    import fsspec
+
+    run_options = {**options(5), "stateLocation": "memory://states/one"}
+    current = reader(run_options)
+    start, produced = current.initialOffset(), []
+    while (end := current.latestOffset(start, ReadAllAvailable())) != start:
+        task._CACHE.clear()  # every batch loads its state from the store
+        for partition in current.partitions(start, end):
+            produced += current.read(partition)
+        start = end
+    assert len(rows(pa.Table.from_batches(produced))) == 2 + 4 * 4  # 0 and 5 come once on each side, 1 to 4 twice
+    assert fsspec.filesystem("memory").find("/states/one")
+
+
+def test_source_log_survives_merges_and_reopening(tmp_path: Path) -> None:
+    log = DurableLog(str(tmp_path), "orders")
+    expected = []
+    for i in range(3 * MERGE_FILES):
+        entries = [{"path": f"{i}-{j}"} for j in range(i % 3)]
+        log.append(entries)
+        expected += entries
+        assert len(log) == len(expected)
+    for reopened in (log, DurableLog(str(tmp_path), "orders")):
+        assert reopened.read(0, len(expected)) == expected
+        assert reopened.read(17, 23) == expected[17:23]
+        assert reopened.read(5, 5) == []
+    assert len(list((tmp_path / "sources" / "orders").iterdir())) <= MERGE_FILES + 1
+
+
+def test_source_log_after_a_crash_in_the_middle_of_a_merge(tmp_path: Path) -> None:
+    log = DurableLog(str(tmp_path), "orders")
+    log.append([{"n": 0}])
+    log.append([{"n": 1}, {"n": 2}])
+    log._publish(0, [{"n": 0}, {"n": 1}, {"n": 2}])  # the merged file is there, the old ones too
+    reopened = DurableLog(str(tmp_path), "orders")
+    assert reopened.read(0, 3) == [{"n": 0}, {"n": 1}, {"n": 2}]
+    reopened.append([{"n": 3}])
+    assert DurableLog(str(tmp_path), "orders").read(2, 4) == [{"n": 2}, {"n": 3}]
