@@ -43,26 +43,26 @@ class Progress:
     phase: str = "starting"
     batches: int = 0
 
-    def update(self, progress: Any) -> None:
-        """Take in Spark's progress of the query; the source reports its metrics in `latestOffset`."""
-        if progress is None:
-            return
-        reported = json.loads(progress["sources"][0]["latestOffset"] or "{}")
-        metrics = reported.get("metrics") if isinstance(reported, dict) else None
-        if not metrics:
-            return
-        seen = {
-            "results": int(metrics["resultsTotal"]),
-            "memory": int(metrics["memoryUsedBytes"]),
-            **{alias: int(metrics[f"{alias}NumRowsTotal"]) for alias in STREAMS},
-        }
-        self.batches = reported["version"]
-        if seen == self.latest:
-            self.phase = "waiting for input"
-            return
-        self.phase = "memory to memory"
-        self.latest = seen
-        self.history.append((time.monotonic() - self.began, seen))
+    def update(self, recent: list[Any]) -> None:
+        """Take in the batches that Spark has reported since the last call.
+
+        Rows in are in the batch's offset and rows out in its count; the source shows the rest in `latestOffset`, which
+        may be one batch old.
+        """
+        self.phase = "waiting for input"
+        for batch in recent:
+            source = batch["sources"][0]
+            offset, reported = (json.loads(source[name] or "null") or {} for name in ("endOffset", "latestOffset"))
+            metrics = reported.get("metrics") or {}
+            self.latest["memory"] = int(metrics.get("memoryUsedBytes", 0))
+            if batch["batchId"] < self.batches or "addBatch" not in batch["durationMs"]:
+                continue
+            self.phase = "memory to memory"
+            self.batches = batch["batchId"] + 1
+            self.latest["results"] += batch["numInputRows"]
+            for alias, (stream, _) in STREAMS.items():
+                self.latest[alias] = offset["positions"][stream]["rows"]
+            self.history.append((time.monotonic() - self.began, dict(self.latest)))
 
     @property
     def complete(self) -> bool:
@@ -95,11 +95,12 @@ def run(rows: int, out: Path, work: Path) -> int:
     console.print("Starting Spark …")
     spark = start_spark()
     try:
+        warm_up(spark)
         query = start_query(spark, rows, work)
         progress = Progress(rows)
         with Live(console=console, refresh_per_second=4, transient=True) as live:
             while query.isActive and not progress.complete:
-                progress.update(query.lastProgress)
+                progress.update(query.recentProgress)
                 live.update(display(progress))
                 time.sleep(0.2)
         query.stop()
@@ -134,16 +135,28 @@ def start_spark() -> Any:
     return spark
 
 
-def start_query(spark: Any, rows: int, work: Path) -> Any:
-    rates = {"fast": rows // 8, "medium": rows // 18, "slow": rows // 30}
-    join = spark.readStream.format("mjoin").option("query", QUERY).option("stateLocation", str(work / "state"))
+def with_streams(reader: Any, rows: int) -> Any:
+    """The options of the join, on `spark.read` or `spark.readStream`."""
+    rates = {"fast": rows // 8 + 1, "medium": rows // 18 + 1, "slow": rows // 30 + 1}
+    join = reader.format("mjoin").option("query", QUERY)
     for seed, (source, options) in enumerate(STREAMS.values()):
         join = join.option(f"source.{source}.format", "wisconsin").option(f"source.{source}.rows", rows)
         join = join.option(f"source.{source}.seed", seed)
         for name, value in options.items():
             join = join.option(f"source.{source}.{name}", value.format(**rates))
+    return join
+
+
+def warm_up(spark: Any) -> None:
+    """A batch join of a few rows: starts the Python workers and compiles the kernels before the clock starts."""
+    with_streams(spark.read, 10).load().collect()
+
+
+def start_query(spark: Any, rows: int, work: Path) -> Any:
     return (
-        join.load()
+        with_streams(spark.readStream, rows)
+        .option("stateLocation", str(work / "state"))
+        .load()
         .writeStream.format("parquet")
         .option("path", str(work / "results"))
         .option("checkpointLocation", str(work / "checkpoint"))

@@ -9,6 +9,7 @@ in which the query names them, and every other number called `input` is such an 
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -172,3 +173,22 @@ class Settings:
 
 Position = dict[str, Any]  # how far a source was read: JSON, opaque to all but the source
 Range = dict[str, Any]  # rows between two positions: JSON, read by `Source.read`
+
+
+@dataclass(frozen=True)
+class PartitionTask:
+    """All that one partition needs to know for one batch; travels inside Spark's input partition."""
+
+    spec: JoinSpec
+    partition: int
+    partitions: int
+    version: int  # of the state that the batch starts from
+    start: Mapping[str, Position]  # source alias -> position at `version`
+    end: Mapping[str, Position]
+    ranges: Mapping[str, list[Range]]  # source alias -> rows between start and end
+    location: str | None = None  # directory of the query's state; None: a batch read, which keeps none
+    memory_bytes: int | None = None  # this partition's share of the budget
+
+    @property
+    def share(self) -> tuple[int, int]:
+        return self.partition, self.partitions

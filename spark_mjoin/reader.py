@@ -26,16 +26,15 @@ from pyspark.sql.streaming.datasource import (
     SupportsTriggerAvailableNow,
 )
 
-from spark_mjoin import filesystem, metrics, sources, task
+from spark_mjoin import filesystem, metrics, sources
 from spark_mjoin.errors import OptionError
-from spark_mjoin.model import JoinSpec, Position, Settings
+from spark_mjoin.model import JoinSpec, PartitionTask, Position, Settings, SourceSpec
 from spark_mjoin.planner.fingerprint import describe, differences
 from spark_mjoin.sources.memory_log import MemoryLog
-from spark_mjoin.sources.protocol import Limits
+from spark_mjoin.sources.protocol import Limits, Source
 from spark_mjoin.state import meaning
+from spark_mjoin.state.manifests import Manifests
 from spark_mjoin.state.source_log import DurableLog
-from spark_mjoin.state.store import StateStore
-from spark_mjoin.task import PartitionTask
 
 Offset = dict[str, Any]
 
@@ -56,9 +55,8 @@ class MJoinBatchReader(DataSourceReader):
 
     def partitions(self) -> Sequence[InputPartition]:
         start, end, ranges = {}, {}, {}
-        for number, described in enumerate(self._spec.sources):
-            source, found = task.open_source(self._spec, number), MemoryLog()
-            alias = described.alias
+        for described in self._spec.sources:
+            alias, source, found = described.alias, sources.open_source(described), MemoryLog()
             source.freeze(found)
             start[alias] = source.initial()
             end[alias] = source.latest(start[alias], Limits(), found)
@@ -69,8 +67,7 @@ class MJoinBatchReader(DataSourceReader):
         ]
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
-        assert isinstance(partition, JoinPartition)
-        return task.run(partition.task, uuid.uuid4().hex)
+        return _run(partition)
 
 
 class MJoinStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
@@ -84,7 +81,7 @@ class MJoinStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             )
         self._spec, self._settings = spec, settings
         self._root = filesystem.absolute(settings.state_location)
-        self._sources = [task.open_source(spec, number) for number in range(len(spec.sources))]
+        self._sources = [sources.open_source(described) for described in spec.sources]
         self._limits = [sources.limits(s.alias, dict(s.options)) for s in spec.sources]
         self._logs: dict[str, list[DurableLog]] = {}
         self._freeze = False
@@ -125,7 +122,7 @@ class MJoinStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         newest = self._newest
         if newest is None:
             return None
-        stores = [StateStore(self._location(newest), p) for p in range(self._settings.partitions)]
+        stores = [Manifests(self._location(newest), p) for p in range(self._settings.partitions)]
         for version in range(newest["version"], max(newest["version"] - 2, 0), -1):
             if all(store.has(version) for store in stores):
                 manifests = [store.manifest(version) for store in stores]
@@ -160,8 +157,7 @@ class MJoinStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         ]
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
-        assert isinstance(partition, JoinPartition)
-        return task.run(partition.task, uuid.uuid4().hex)
+        return _run(partition)
 
     def commit(self, end: Offset) -> None:
         """Nothing to do; see the module's docstring."""
@@ -186,8 +182,16 @@ class MJoinStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     def _location(self, offset: Offset) -> str:
         return f"{self._root.rstrip('/')}/{offset['query']}"
 
-    def _with_specs(self) -> list[tuple[Any, Any]]:
+    def _with_specs(self) -> list[tuple[SourceSpec, Source]]:
         return list(zip(self._spec.sources, self._sources, strict=True))
+
+
+def _run(partition: InputPartition) -> Iterator[pa.RecordBatch]:
+    """On the executor. Imports the engine here: the driver's processes do without it, and start the sooner."""
+    from spark_mjoin import task
+
+    assert isinstance(partition, JoinPartition)
+    return task.run(partition.task, uuid.uuid4().hex)
 
 
 def _shares(settings: Settings) -> list[tuple[int, int, int | None]]:

@@ -21,11 +21,10 @@ import pyarrow as pa
 
 from spark_mjoin import sources
 from spark_mjoin.errors import MemoryBudgetError
-from spark_mjoin.join.operator import materialise, pooled
+from spark_mjoin.join.operator import Bound, materialise, pooled
 from spark_mjoin.metrics import BatchCounts
-from spark_mjoin.model import JoinSpec, Position, Range
+from spark_mjoin.model import JoinSpec, PartitionTask, Range
 from spark_mjoin.phases import arrival
-from spark_mjoin.sources.protocol import Source
 from spark_mjoin.state import meaning
 from spark_mjoin.state.partition import PartitionState
 from spark_mjoin.state.source_log import DurableLog
@@ -34,45 +33,31 @@ from spark_mjoin.state.store import StateStore
 log = logging.getLogger(__name__)
 
 
-@dataclass(frozen=True)
-class PartitionTask:
-    """All that one partition needs to know for one batch; travels inside Spark's input partition."""
-
-    spec: JoinSpec
-    partition: int
-    partitions: int
-    version: int  # of the state that the batch starts from
-    start: Mapping[str, Position]  # source alias -> position at `version`
-    end: Mapping[str, Position]
-    ranges: Mapping[str, list[Range]]  # source alias -> rows between start and end
-    location: str | None = None  # directory of the query's state; None: a batch read, which keeps none
-    memory_bytes: int | None = None  # this partition's share of the budget
-
-    @property
-    def share(self) -> tuple[int, int]:
-        return self.partition, self.partitions
-
-
 def run(task: PartitionTask, attempt: str) -> Iterator[pa.RecordBatch]:
     """Give out the results that this batch completes, and commit the next version of the state."""
     started = time.perf_counter()
     waited = 0.0
     state = load(task)
     counts = BatchCounts([0] * len(task.spec.inputs))
-    for number in range(len(task.spec.inputs)):
-        for batch in read(task.spec, number, task.ranges):
-            for bound in pooled(arrival.arrive(state, number, batch, task.share, counts)):
-                for results in materialise(task.spec, state.tables, bound):
-                    counts.rows_out += results.num_rows
-                    given = time.perf_counter()
-                    yield results
-                    waited += time.perf_counter() - given
-            _check_budget(task, state)
+    for bound in pooled(_arrivals(task, state, counts)):
+        for results in materialise(task.spec, state.tables, bound):
+            counts.rows_out += results.num_rows
+            given = time.perf_counter()
+            yield results
+            waited += time.perf_counter() - given
     counts.memory_bytes = state.nbytes()
     counts.time_ms = round(1000 * (time.perf_counter() - started - waited))
     if task.location is not None:
         StateStore(task.location, task.partition).commit(state, task.version + 1, task.end, counts, attempt)
         _CACHE.put(task, state)
+
+
+def _arrivals(task: PartitionTask, state: PartitionState, counts: BatchCounts) -> Iterator[Bound]:
+    """The memory-to-memory phase over all that arrives in this batch."""
+    for number in range(len(task.spec.inputs)):
+        for batch in read(task.spec, number, task.ranges):
+            yield from arrival.arrive(state, number, batch, task.share, counts)
+            _check_budget(task, state)
 
 
 def load(task: PartitionTask) -> PartitionState:
@@ -82,8 +67,9 @@ def load(task: PartitionTask) -> PartitionState:
     store = StateStore(task.location, task.partition)
     state = _CACHE.take(task)
     if state is None or state.version > task.version or state.spec != task.spec:
-        state = PartitionState.empty(task.spec, meaning.initial_positions(task.location))
-    store.catch_up(state, task.version)
+        state = store.load(task.spec, task.version, meaning.initial_positions(task.location))
+    else:
+        store.catch_up(state, task.version)
     if state.version < task.version:
         _rebuild(task, state)
     return state
@@ -92,14 +78,9 @@ def load(task: PartitionTask) -> PartitionState:
 def read(spec: JoinSpec, number: int, ranges: Mapping[str, list[Range]]) -> Iterator[pa.RecordBatch]:
     """The arriving rows of one input."""
     input = spec.inputs[number]
-    source = open_source(spec, input.source)
+    source = sources.open_source(spec.sources[input.source])
     for range in ranges[spec.sources[input.source].alias]:
         yield from source.read(range, input.columns)
-
-
-def open_source(spec: JoinSpec, number: int) -> Source:
-    source = spec.sources[number]
-    return sources.create(source.alias, source.format, dict(source.options), source.schema)
 
 
 def _rebuild(task: PartitionTask, state: PartitionState) -> None:
@@ -113,7 +94,7 @@ def _rebuild(task: PartitionTask, state: PartitionState) -> None:
     for number, source in enumerate(task.spec.sources):
         history = DurableLog(task.location, source.alias)
         since, until = state.positions[source.alias], task.start[source.alias]
-        ranges[source.alias] = open_source(task.spec, number).plan(since, until, history)
+        ranges[source.alias] = sources.open_source(task.spec.sources[number]).plan(since, until, history)
     counts = BatchCounts([0] * len(task.spec.inputs))
     for number in range(len(task.spec.inputs)):
         for batch in read(task.spec, number, ranges):

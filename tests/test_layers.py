@@ -1,6 +1,8 @@
 """Imports point down the layers (DESIGN, section 4), and only the top knows Spark."""
 
 import ast
+import subprocess
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -70,3 +72,19 @@ def test_executors_do_not_load_the_sql_parser() -> None:
     for path in FILES:
         if path.parts[-2] in ("join", "state", "phases", "kernel") or path.name == "task.py":
             assert not [m for _, m in imports(path) if m.startswith("sqlglot")], path
+
+
+def loaded_by(statement: str) -> set[str]:
+    """The top-level packages that a fresh process has loaded after a statement."""
+    report = f"{statement}; import sys; print(*{{m.split('.')[0] for m in sys.modules}})"
+    done = subprocess.run([sys.executable, "-c", report], capture_output=True, text=True, check=True)
+    return set(done.stdout.split())
+
+
+def test_looking_the_source_up_loads_nothing_heavy() -> None:
+    """PySpark imports every `pyspark_*` module whenever it looks up any Python data source."""
+    assert loaded_by("import pyspark_mjoin").isdisjoint({"numba", "sqlglot", "pyarrow", "numpy"})
+
+
+def test_the_driver_does_not_load_the_engine() -> None:
+    assert "numba" not in loaded_by("import spark_mjoin.reader, spark_mjoin.planner.graph")

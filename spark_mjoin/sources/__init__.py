@@ -20,6 +20,7 @@ from typing import Protocol, cast
 import pyarrow as pa
 
 from spark_mjoin.errors import OptionError, listed, nearest
+from spark_mjoin.model import SourceSpec
 from spark_mjoin.sources.options import Options
 from spark_mjoin.sources.protocol import Limits, Source
 
@@ -78,3 +79,8 @@ def limits(alias: str, options: Mapping[str, str]) -> Limits:
         max_files=read.positive_int("maxFilesPerTrigger"),
         max_bytes=read.size("maxBytesPerTrigger"),
     )
+
+
+def open_source(spec: SourceSpec) -> Source:
+    """The source of a join that was planned before."""
+    return create(spec.alias, spec.format, dict(spec.options), spec.schema)

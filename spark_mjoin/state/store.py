@@ -22,7 +22,6 @@ from __future__ import annotations
 import re
 import zlib
 from collections.abc import Iterator, Mapping
-from typing import Any
 
 import pyarrow as pa
 
@@ -30,7 +29,8 @@ from spark_mjoin.errors import StateError
 from spark_mjoin.metrics import BatchCounts, EdgeCounts
 from spark_mjoin.model import JoinSpec, Position
 from spark_mjoin.state import checked_json
-from spark_mjoin.state.directory import ChecksumStream, Directory
+from spark_mjoin.state.directory import ChecksumStream
+from spark_mjoin.state.manifests import Manifests, manifest_name, versions_in
 from spark_mjoin.state.partition import PartitionState, Segment
 
 KEPT_VERSIONS = 3
@@ -39,31 +39,7 @@ LARGE_BYTES = 64 << 20
 WRITE_ROWS = 1 << 16
 
 
-class StateStore:
-    def __init__(self, location: str, partition: int) -> None:
-        self.directory = Directory(location).child(f"partition-{partition}")
-
-    # --- reading ---------------------------------------------------------------------------------------------
-
-    def versions(self) -> list[int]:
-        """The committed versions that are still kept, ascending."""
-        return _versions(self.directory.names())
-
-    def has(self, version: int) -> bool:
-        return self.directory.exists(_manifest_name(version))
-
-    def manifest(self, version: int) -> dict[str, Any]:
-        """The manifest of a version, checked."""
-        name = _manifest_name(version)
-        try:
-            return checked_json.read(self.directory, name)
-        except FileNotFoundError:
-            kept = ", ".join(map(str, self.versions())) or "none"
-            raise StateError(
-                f"state version {version} is not in {self.directory.location} (kept: {kept}); the checkpoint and "
-                "'stateLocation' are not of the same time: restore both, or start with a new checkpoint"
-            ) from None
-
+class StateStore(Manifests):
     def load(self, spec: JoinSpec, version: int, initial: Mapping[str, Position]) -> PartitionState:
         """The newest committed state that is not past `version`; version 0 is empty, at the initial positions.
 
@@ -145,7 +121,7 @@ class StateStore:
             "edges": [[*pair, c.probes, c.matches, c.candidates] for pair, c in sorted(state.edges.items())],
             "batch": batch.to_json(),
         }
-        checked_json.publish(self.directory, _manifest_name(version), attempt, body)
+        checked_json.publish(self.directory, manifest_name(version), attempt, body)
         published = self.manifest(version)
         if published["rows"] != body["rows"] or published["positions"] != body["positions"]:
             raise StateError(
@@ -192,10 +168,10 @@ class StateStore:
         Files of this and later versions are left alone: another attempt may be about to publish them.
         """
         names = self.directory.names()
-        versions = [v for v in _versions(names) if v <= version]
+        versions = [v for v in versions_in(names) if v <= version]
         kept, dropped = versions[-KEPT_VERSIONS:], versions[:-KEPT_VERSIONS]
         for old in dropped:
-            self.directory.delete(_manifest_name(old))
+            self.directory.delete(manifest_name(old))
         needed = {s["name"] for v in kept for s in self.manifest(v)["segments"]}
         for name in names:
             if name.startswith("rows-") and name not in needed and (int(name[5:17]) < version or attempt in name):
@@ -203,11 +179,3 @@ class StateStore:
         for name in self.directory.leftovers():
             if int(re.findall(r"-(\d{12})", name)[-1]) < version - 1:
                 self.directory.delete(name)
-
-
-def _versions(names: list[str]) -> list[int]:
-    return [int(name[8:-5]) for name in names if name.startswith("version-")]
-
-
-def _manifest_name(version: int) -> str:
-    return f"version-{version:012d}.json"

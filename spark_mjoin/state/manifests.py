@@ -1,0 +1,44 @@
+"""The committed versions of one join partition, as far as their manifests tell: without rows, and without the engine.
+
+See store.py for what a manifest is and how it comes to be.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from spark_mjoin.errors import StateError
+from spark_mjoin.state import checked_json
+from spark_mjoin.state.directory import Directory
+
+
+class Manifests:
+    def __init__(self, location: str, partition: int) -> None:
+        self.directory = Directory(location).child(f"partition-{partition}")
+
+    def versions(self) -> list[int]:
+        """The committed versions that are still kept, ascending."""
+        return versions_in(self.directory.names())
+
+    def has(self, version: int) -> bool:
+        return self.directory.exists(manifest_name(version))
+
+    def manifest(self, version: int) -> dict[str, Any]:
+        """The manifest of a version, checked."""
+        name = manifest_name(version)
+        try:
+            return checked_json.read(self.directory, name)
+        except FileNotFoundError:
+            kept = ", ".join(map(str, self.versions())) or "none"
+            raise StateError(
+                f"state version {version} is not in {self.directory.location} (kept: {kept}); the checkpoint and "
+                "'stateLocation' are not of the same time: restore both, or start with a new checkpoint"
+            ) from None
+
+
+def manifest_name(version: int) -> str:
+    return f"version-{version:012d}.json"
+
+
+def versions_in(names: list[str]) -> list[int]:
+    return [int(name[8:-5]) for name in names if name.startswith("version-")]
