@@ -7,6 +7,7 @@ pyarrow has none for the scheme, to fsspec.
 from __future__ import annotations
 
 import os
+import re
 from typing import Any
 from urllib.parse import unquote, urlsplit
 
@@ -14,28 +15,42 @@ import pyarrow as pa
 import pyarrow.fs as pafs
 
 
-def resolve(location: str) -> tuple[Any, str]:
-    """(file system, path); the path of a local location is absolute. ValueError when no file system has the scheme."""
-    parts = urlsplit(location)
-    if len(parts.scheme) <= 1:  # no scheme, or a drive letter
-        return pafs.LocalFileSystem(), os.path.abspath(location)
-    if parts.scheme == "file":
-        return pafs.LocalFileSystem(), os.path.abspath(unquote(parts.path))
+def local_path(location: str) -> str | None:
+    """The absolute path of a local location; None when it is on another file system."""
+    scheme, colon, _ = location.partition(":")
+    if not colon or len(scheme) == 1 or not re.fullmatch(r"[A-Za-z][A-Za-z0-9+.\-]*", scheme):
+        return os.path.abspath(location)  # no scheme, or a drive letter
+    return os.path.abspath(unquote(urlsplit(location).path)) if scheme.lower() == "file" else None
+
+
+def connect(uri: str) -> tuple[Any, str, Any]:
+    """(pyarrow file system, path, fsspec file system behind it or None) of a location that is not local.
+
+    ValueError, OSError or ImportError when there is none for its scheme.
+    """
     try:
-        fs, path = pafs.FileSystem.from_uri(location)
-    except (pa.ArrowInvalid, NotImplementedError):
+        fs, path = pafs.FileSystem.from_uri(uri)
+    except (pa.ArrowInvalid, pa.ArrowNotImplementedError):
         import fsspec
 
-        handle, path = fsspec.core.url_to_fs(location)
-        fs = pafs.PyFileSystem(pafs.FSSpecHandler(handle))
+        handle, path = fsspec.core.url_to_fs(uri)
+        return pafs.PyFileSystem(pafs.FSSpecHandler(handle)), path, handle
+    return fs, path, None
+
+
+def resolve(location: str) -> tuple[Any, str]:
+    """(pyarrow file system, path) of any location."""
+    local = local_path(location)
+    if local is not None:
+        return pafs.LocalFileSystem(), local
+    fs, path, _ = connect(location)
     return fs, path
-
-
-def is_local(fs: Any) -> bool:
-    return isinstance(fs, pafs.LocalFileSystem)
 
 
 def absolute(location: str) -> str:
     """A location that means the same in every process: a local path is made absolute, anything else stays."""
-    fs, path = resolve(location)
-    return path if is_local(fs) else location
+    return local_path(location) or location
+
+
+def is_local(fs: Any) -> bool:
+    return isinstance(fs, pafs.LocalFileSystem)

@@ -10,11 +10,10 @@ import math
 import re
 from collections.abc import Iterable, Mapping
 
+from spark_mjoin.config import parse_bytes, parse_count
 from spark_mjoin.errors import OptionError, listed, nearest
 
-_SIZE_UNITS = {"": 1, "b": 1, "k": 1 << 10, "m": 1 << 20, "g": 1 << 30, "t": 1 << 40}
 _TIME_UNITS = {"ms": 0.001, "s": 1.0, "": 1.0, "m": 60.0, "min": 60.0, "h": 3600.0}
-_SIZE = re.compile(r"(\d+)\s*([bkmgt]?)(?:i?b)?", re.IGNORECASE)
 _TIME = re.compile(r"(\d+(?:\.\d*)?|\.\d+)\s*([a-z]*)", re.IGNORECASE)
 
 
@@ -69,10 +68,7 @@ class Options:
         value = self.text(option)
         if value is None:
             return None
-        digits = value.strip()
-        if not (digits.isascii() and digits.isdigit() and int(digits) > 0):
-            raise self.error(option, f"'{value}' is not a positive whole number")
-        return int(digits)
+        return parse_count(value, self.name(option))
 
     def integer(self, option: str, default: int) -> int:
         value = self.text(option)
@@ -95,15 +91,11 @@ class Options:
         return number
 
     def size(self, option: str) -> int | None:
-        """Bytes: `1048576`, `64m`, `1g`, `10 MiB`."""
+        """Bytes: `1048576`, `64m`, `1g`."""
         value = self.text(option)
         if value is None:
             return None
-        match = _SIZE.fullmatch(value.strip())
-        size = int(match[1]) * _SIZE_UNITS[match[2].lower()] if match else 0
-        if size <= 0:
-            raise self.error(option, f"'{value}' is not a size such as 64m or 1g")
-        return size
+        return parse_bytes(value, self.name(option))
 
     def seconds(self, option: str, text: str) -> float:
         """A duration inside the value of an option: `250ms`, `10s`, `2m`, `1h`; a bare number is seconds."""

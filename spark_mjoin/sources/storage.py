@@ -23,10 +23,11 @@ from collections.abc import Container, Iterator
 from dataclasses import dataclass
 from fnmatch import translate
 from typing import Any, Protocol
-from urllib.parse import unquote, urlsplit
 
 import pyarrow as pa
 import pyarrow.fs as pafs
+
+from spark_mjoin import filesystem
 
 _MAGIC = re.compile(r"[*?\[{]")
 _MTIME_KEYS = ("mtime", "LastModified", "last_modified", "updated", "modified", "created")
@@ -68,17 +69,13 @@ class Storage(Protocol):
 
 def storage(path: str) -> Storage:
     """The file system that `path` is on; ValueError, OSError or ImportError when there is none for its scheme."""
-    scheme, colon, _ = path.partition(":")
-    if not colon or len(scheme) == 1 or not re.fullmatch(r"[A-Za-z][A-Za-z0-9+.\-]*", scheme):
-        return LocalStorage(path)
-    if scheme.lower() == "file":
-        return LocalStorage(unquote(urlsplit(path).path))
-    return RemoteStorage(path)
+    local = filesystem.local_path(path)
+    return RemoteStorage(path) if local is None else LocalStorage(local)
 
 
 class LocalStorage:
     def __init__(self, path: str) -> None:
-        self.root = os.path.abspath(path)  # an executor's working directory may be another one
+        self.root = path  # absolute: an executor's working directory may be another one
 
     def children(self, directory: str) -> Iterator[Listed]:
         try:
@@ -115,14 +112,7 @@ class RemoteStorage:
         magic = _MAGIC.search(self.uri)
         fixed = self.uri[: magic.start()] if magic else self.uri
         rest = self.uri[len(fixed) :]
-        self._spec: Any = None
-        try:
-            self._fs, root = pafs.FileSystem.from_uri(fixed)
-        except (pa.ArrowInvalid, pa.ArrowNotImplementedError):
-            import fsspec
-
-            self._spec, root = fsspec.core.url_to_fs(fixed)
-            self._fs = pafs.PyFileSystem(pafs.FSSpecHandler(self._spec))
+        self._fs, root, self._spec = filesystem.connect(fixed)
         if rest and fixed.endswith("/") and not root.endswith("/"):
             root += "/"
         self.root = (root + rest).rstrip("/") or "/"
