@@ -1,0 +1,121 @@
+"""docs/options.md against the code: every option, function and metric is documented, and nothing that is not there."""
+
+import importlib
+import re
+from pathlib import Path
+
+import pyarrow as pa
+import pytest
+
+from spark_mjoin import config, metrics
+from spark_mjoin.config import Options
+from spark_mjoin.join.expressions import FUNCTIONS
+from spark_mjoin.metrics import BatchCounts
+from spark_mjoin.planner.graph import plan_join
+from spark_mjoin.schema import parse_ddl
+from spark_mjoin.sources import REGISTRY, formats
+
+ROOT = Path(__file__).parent.parent.parent
+PAGE = (ROOT / "docs/options.md").read_text()
+FILES = ("parquet", "csv", "json", "arrow")
+FORMATS = [f for f in formats() if REGISTRY[f].startswith("spark_mjoin.")]
+COLUMNS = "s STRING, n BIGINT, x DOUBLE, d DATE, at TIMESTAMP, b BOOLEAN"
+OPERATORS = {"and", "or", "not", "in", "div", "like", "case", "negate", "field", "try_cast", "add_days", "add_months"}
+"""What a query writes as an operator, or reaches in another way than by this name."""
+
+
+def section(title: str) -> str:
+    """The text below a heading, up to the next one of any level."""
+    found = re.search(rf"^#+ {re.escape(title)}\n(.*?)(?=^#|\Z)", PAGE, re.DOTALL | re.MULTILINE)
+    assert found, f"no heading '{title}'"
+    return found[1]
+
+
+def rows(title: str) -> list[list[str]]:
+    """The cells of the table in a section, without its head."""
+    lines = [line for line in section(title).splitlines() if line.startswith("|")]
+    return [[cell.strip() for cell in re.split(r"(?<!\\)\|", line)[1:-1]] for line in lines[2:]]
+
+
+def options(*titles: str) -> set[str]:
+    names = {cells[0].strip("`") for title in titles for cells in rows(title)}
+    return {name.removeprefix("source.<alias>.") for name in names}
+
+
+def test_every_option_of_the_join_is_documented_and_exists() -> None:
+    assert options("The join") == set(config._KNOWN)
+    reserved = section("The join").split("are reserved names")[0].splitlines()[-1]
+    assert set(re.findall(r"`(\w+)`", reserved)) == set(config._PLANNED)
+
+
+@pytest.mark.parametrize("format", FORMATS)
+def test_every_option_of_a_source_is_documented_and_exists(format: str) -> None:
+    module, _, name = REGISTRY[format].partition(":")
+    source = getattr(importlib.import_module(module), name)
+    own = {"csv": ["CSV"], "wisconsin": ["Wisconsin"]}.get(format, [])
+    documented = options("Sources: common", *(["Files"] if format in FILES else []), *own)
+    assert documented == {"format", *source.OPTIONS, *source.LIMITS}
+
+
+def test_every_format_is_documented() -> None:
+    (cells,) = [cells for cells in rows("Sources: common") if cells[0] == "`source.<alias>.format`"]
+    assert sorted(re.findall(r"`(\w+)`", cells[2])) == FORMATS
+
+
+def test_the_readme_names_only_options_that_exist() -> None:
+    readme = (ROOT / "README.md").read_text()
+    table = readme.split("## Options\n")[1].split("\n\n")[1]
+    named = {n for line in table.splitlines()[2:] for n in re.findall(r"`([^`]+)`", line.split("|")[1])}
+    top = {n for n in named if not n.startswith((".", "source."))}
+    assert top <= set(config._KNOWN)
+    assert {n.removeprefix("source.<alias>").removeprefix(".") for n in named - top} <= {"format", "path", "schema"}
+
+
+def expressions() -> list[str]:
+    found = [e for cells in rows("Expressions") for e in re.findall(r"`([^`]+)`", cells[0])]
+    return [e.replace("\\|", "|") for e in found]
+
+
+@pytest.mark.parametrize("expression", expressions())
+def test_documented_expressions_are_understood(expression: str) -> None:
+    query = f"SELECT {expression} AS result FROM t JOIN u ON t.n = u.n"
+    given = {f"source.{alias}.format": "parquet" for alias in "tu"}
+    schema = parse_ddl(COLUMNS, "schema")
+    assert plan_join(Options.parse({"query": query, **given}), [schema, schema]).schema.names == ["result"]
+
+
+def test_every_function_is_documented() -> None:
+    named = {f for f in FUNCTIONS if f.replace("_", "").isalpha()} - OPERATORS
+    text = " ".join(expressions()).lower()
+    assert not sorted(f for f in named if f"{f}(" not in text)
+
+
+def test_the_columns_of_the_expression_table_are_those_that_are_tested() -> None:
+    declared = re.findall(r"`t\.(\w+ [A-Z]+)`", section("Expressions").split("\n|")[0])
+    assert ", ".join(declared) == COLUMNS
+
+
+def test_every_metric_is_documented_and_exists() -> None:
+    manifest = {"batch": BatchCounts([1]).to_json(), "rows": [1], "results": 1, "orders": ["o > p"]}
+    reported = metrics.report([manifest], ["o"], 1)
+    expected = {re.sub("^o(?=[NP])", "<alias>", name) for name in reported}
+    assert {cells[0].strip("`") for cells in rows("Metrics")} == expected
+
+
+def test_key_types_are_what_the_page_says() -> None:
+    def keys(left: str, right: str) -> str:
+        given = {f"source.{alias}.format": "parquet" for alias in "ab"}
+        spec = plan_join(
+            Options.parse({"query": "SELECT a.k FROM a JOIN b ON a.k = b.k", **given}),
+            [pa.schema([("k", parse_ddl(f"k {kind}", "schema").field(0).type)]) for kind in (left, right)],
+        )
+        return spec.classes[0].kind
+
+    assert keys("TINYINT", "BIGINT") == "integer"
+    assert keys("INT", "DECIMAL(10,2)") == "decimal"
+    assert keys("FLOAT", "BIGINT") == "double"
+    for kind in ("STRING", "BINARY", "BOOLEAN", "DATE", "TIMESTAMP", "TIMESTAMP_NTZ"):
+        assert keys(kind, kind) == kind.lower()
+    for left, right in (("STRING", "INT"), ("DATE", "TIMESTAMP"), ("TIMESTAMP", "TIMESTAMP_NTZ")):
+        with pytest.raises(Exception, match="CAST"):
+            keys(left, right)
