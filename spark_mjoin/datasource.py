@@ -49,11 +49,18 @@ class MJoinDataSource(DataSource):
         if self._compiled is None:
             from spark_mjoin import sources
             from spark_mjoin.config import Options
+            from spark_mjoin.errors import OptionError
             from spark_mjoin.planner.graph import plan_join
 
             options = Options.parse(self.options)
-            schemas = [sources.create(s.alias, s.format, dict(s.options)).schema() for s in options.sources]
+            schemas = []
+            for source in options.sources:
+                sources.limits(source.alias, dict(source.options))
+                schemas.append(sources.create(source.alias, source.format, dict(source.options)).schema())
             spec, settings = plan_join(options, schemas), options.settings
+            used = {input.source for input in spec.inputs}
+            for idle in (s.alias for number, s in enumerate(spec.sources) if number not in used):
+                raise OptionError(f"source '{idle}' is not in option 'query': join it, or remove 'source.{idle}.…'")
             if spec.star_class is None:
                 settings = replace(settings, partitions=1)  # no key that all inputs have to split the rows by
             self._compiled = spec, settings

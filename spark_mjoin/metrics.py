@@ -82,7 +82,7 @@ def report(
 ) -> dict[str, str]:
     """The metrics of one version, from the manifests that its partitions committed."""
     sums: dict[str, int] = dict.fromkeys(_SUMMED, 0)
-    rows, rows_in, orders = [0] * len(aliases), [0] * len(aliases), list[str]()
+    rows, rows_in, orders = [0] * len(aliases), [0] * len(aliases), [""] * len(aliases)
     results = 0
     for manifest in manifests:
         batch = manifest["batch"]
@@ -91,7 +91,7 @@ def report(
         rows = [a + b for a, b in zip(rows, manifest["rows"], strict=True)]
         rows_in = [a + b for a, b in zip(rows_in, batch["rowsIn"], strict=True)]
         results += manifest["results"]
-        orders = manifest["orders"]
+        orders = [a or b for a, b in zip(orders, manifest["orders"], strict=True)]
     metrics = {name: str(value) for name, value in sums.items()}
     if memory_bytes is not None:
         metrics["memoryBudgetBytes"] = str(memory_bytes)
@@ -100,6 +100,6 @@ def report(
     for i, alias in enumerate(aliases):
         metrics[f"{alias}NumRowsTotal"] = str(rows[i])
         metrics[f"{alias}NumInputRows"] = str(rows_in[i])
-        if orders and orders[i]:
+        if orders[i]:
             metrics[f"{alias}ProbeOrder"] = orders[i]
     return metrics

@@ -106,7 +106,7 @@ def _check_budget(task: PartitionTask, state: PartitionState) -> None:
     if task.memory_bytes is not None and (used := state.nbytes()) > task.memory_bytes:
         raise MemoryBudgetError(
             f"the state of join partition {task.partition} needs {used:,} bytes and its share of option 'memory' is "
-            f"{task.memory_bytes:,}. The last committed version is intact: give more 'memory', or read less"
+            f"{task.memory_bytes:,}. Give more 'memory', or read less; what was committed before is intact"
         )
 
 

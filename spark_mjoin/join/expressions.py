@@ -222,7 +222,8 @@ FUNCTIONS: dict[str, Function] = {
 
 
 def unknown_function(name: str) -> QueryError:
-    named = [f for f in FUNCTIONS if f.replace("_", "").isalpha() and f not in ("field", "case", "negate")]
+    operators = ("field", "case", "negate", "and", "or", "not", "in", "is", "div", "add_months", "trunc")
+    named = [f for f in FUNCTIONS if f.replace("_", "").isalpha() and f not in (*operators, name.lower())]
     return QueryError(
         f"the function {name.lower()} is not supported in the join.{nearest(name, named)} Apply it downstream, on the"
         " DataFrame that the join gives"

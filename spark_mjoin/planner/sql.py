@@ -233,8 +233,8 @@ def _check_join(join: Any) -> None:
     if side or kind_ not in ("", "INNER", "CROSS"):
         name = " ".join(p for p in (side, kind_) if p)
         raise QueryError(
-            f"query: {name} JOIN is not supported: this source gives the inner join. A row without a partner is only"
-            " known when the streams end; do an outer, semi or anti join downstream on the DataFrame, with a watermark"
+            f"query: {name} JOIN is not supported: this source gives the inner join only. For an outer, semi or anti"
+            " join use Spark's own join of two streams, with a watermark on each"
         )
     if method:
         raise QueryError(f"query: {method} JOIN is not supported; name the columns with JOIN … USING (…)")

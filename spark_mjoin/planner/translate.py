@@ -9,6 +9,7 @@ in terms of simpler calls, as Spark itself defines them.
 from __future__ import annotations
 
 import decimal
+import re
 from collections.abc import Callable, Sequence
 from typing import Any, ClassVar
 
@@ -72,10 +73,9 @@ class Translator:
         if isinstance(node, exp.Dot):
             return self._resolve([str(p.name) for p in node.parts])
         _check_parts(node)
-        for rule, translate in self._RULES.items():
-            if isinstance(node, rule):
-                return translate(self, node)
-        return self._by_table(node)
+        # By exact type: sqlglot derives CONCAT_WS from CONCAT, and the like, with another meaning.
+        translate = self._RULES.get(type(node))
+        return self._by_table(node) if translate is None else translate(self, node)
 
     def _by_table(self, node: Any) -> Expr:
         kind = type(node)
@@ -270,6 +270,7 @@ class Translator:
         exp.Literal: _literal, exp.Boolean: _boolean, exp.Null: _null, exp.HexString: _hex, exp.RawString: _literal,
         exp.Neg: _negation, exp.Interval: _interval, exp.Add: _sum, exp.Sub: _sum, exp.Is: _is, exp.In: _in,
         exp.Between: _between, exp.Like: _like, exp.Escape: _escape, exp.NullSafeNEQ: _distinct_from, exp.Cast: _cast,
+        exp.TryCast: _cast,
         exp.Case: _case, exp.If: _if, exp.Concat: _concat, exp.Trim: _trim, exp.Substring: _substring,
         exp.Round: _round, exp.Floor: _whole, exp.Ceil: _whole, exp.TimestampTrunc: _date_trunc,
         exp.TsOrDsToDate: _to_date, exp.TsOrDsAdd: _date_add, exp.DateDiff: _date_difference, exp.StrToUnix: _unix,
@@ -339,7 +340,8 @@ def _refusal(node: Any) -> QueryError:
     if isinstance(node, exp.Subquery | exp.Select | exp.Exists | exp.SetOperation):
         return refuse("a subquery", "make it an input of the join, or do it downstream on the DataFrame")
     if isinstance(node, exp.Func):
-        name = str(node.this) if isinstance(node, exp.Anonymous) else str(node.sql_name())
+        spelled = _sql(node)
+        name = spelled.partition("(")[0] if re.match(r"\w+\(", spelled) else str(node.sql_name())
         if name.lower() in _IMPURE:
             return QueryError(
                 f"query: {name.lower()}() is not supported in the join, since a batch that is run again must give the"

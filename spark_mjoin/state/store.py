@@ -177,5 +177,6 @@ class StateStore(Manifests):
             if name.startswith("rows-") and name not in needed and (int(name[5:17]) < version or attempt in name):
                 self.directory.delete(name)
         for name in self.directory.leftovers():
-            if int(re.findall(r"-(\d{12})", name)[-1]) < version - 1:
+            made_for = re.search(r"-(?:rows|version)-(\d{12})", name)
+            if made_for is not None and int(made_for[1]) < version - 1:
                 self.directory.delete(name)

@@ -9,6 +9,7 @@ import pytest
 from hypothesis import given, settings
 
 from spark_mjoin import kernel, task
+from spark_mjoin.errors import OptionError
 from spark_mjoin.kernel import slow
 from tests.harness import ABANDONED, Rows, reader, rows, run, scripted
 from tests.oracle.cases import Case, cases
@@ -80,3 +81,10 @@ def test_a_first_batch_without_rows_leaves_the_state_alone(tmp_path: Path) -> No
     start = current.initialOffset()
     assert list(current.partitions(start, start)) == []
     assert rows(run(options, tmp_path)) == {(1,): 1}
+
+
+def test_a_source_that_the_query_does_not_use_is_an_error(tmp_path: Path) -> None:
+    one = pa.table({"k": [1]})
+    options = scripted({"a": [one], "b": [one], "c": [one]}, "SELECT a.k FROM a JOIN b ON a.k = b.k")
+    with pytest.raises(OptionError, match="source 'c' is not in option 'query'"):
+        reader({**options, "stateLocation": str(tmp_path)})
