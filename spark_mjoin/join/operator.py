@@ -32,6 +32,7 @@ from spark_mjoin.state.columns import Array, BytesColumn, FixedColumn, GatherToo
 from spark_mjoin.state.table import KeyColumn, Table
 
 CHUNK_ROWS = 1 << 16  # rows that probe together, and pairs that one probe may give at a time
+FEW_CANDIDATES = 1 << 10  # below this, following each chain to its end is cheaper than another round over all
 
 Bound = dict[int, Array]  # input -> row numbers; all vectors are equally long
 
@@ -87,22 +88,40 @@ def _probe(
     ]
     probing = keys[0].words if index.hashes is None else _combined(keys, index.mask)
 
-    slots = index.slots(probing)
+    def verified(pairs: int) -> int:
+        for key, column in zip(keys, index.keys, strict=True):
+            if pairs and index.hashes is not None:
+                pairs = key.verify(out_at, out_row, pairs, column)
+        edge.matches += pairs
+        return pairs
 
+    at, row = _pairs(size)
+    values, link = index.values(), index.link.array
+    left = kernel.heads(index.slots(probing), index.head, at, row)
+    (out_at, out_row), found = _pairs(CHUNK_ROWS), 0
+    while left >= FEW_CANDIDATES:
+        if found + left > CHUNK_ROWS:
+            if count := verified(found):
+                yield out_at[:count], out_row[:count]
+            (out_at, out_row), found = _pairs(CHUNK_ROWS), 0
+        work.comparisons += left
+        more, left = kernel.advance(probing, at, row, left, values, link, out_at[found:], out_row[found:])
+        found += more
     position, cursor = 0, kernel.FRESH
-    while position < size:
-        at, row = np.empty(CHUNK_ROWS, np.int32), np.empty(CHUNK_ROWS, np.int32)
-        position, cursor, count, compared = kernel.probe(
-            probing, slots, position, cursor, index.head, index.link.array, index.values(), at, row
+    while True:
+        position, cursor, more, compared = kernel.walk(
+            probing, at, row, left, position, cursor, values, link, out_at[found:], out_row[found:]
         )
-        if index.hashes is not None:
-            for key, column in zip(keys, index.keys, strict=True):
-                if count:
-                    count = key.verify(at, row, count, column)
         work.comparisons += compared
-        edge.matches += count
-        if count:
-            yield at[:count], row[:count]
+        if count := verified(found + more):
+            yield out_at[:count], out_row[:count]
+        if position == left:
+            return
+        (out_at, out_row), found = _pairs(CHUNK_ROWS), 0
+
+
+def _pairs(capacity: int) -> tuple[Array, Array]:
+    return np.empty(capacity, np.int32), np.empty(capacity, np.int32)
 
 
 @dataclass(frozen=True)

@@ -1,6 +1,6 @@
 """Hot loops over flat arrays: `fast` (numba) is what runs, `slow` is its plain-Python twin for tests.
 
-Callers write `kernel.probe(...)`, so a test can put the twin in its place.
+Callers write `kernel.advance(...)`, so a test can put the twin in its place.
 """
 
 from __future__ import annotations
@@ -12,6 +12,7 @@ import numpy as np
 from spark_mjoin.kernel.fast import (
     FRESH,
     PADDING,
+    advance,
     append_offsets,
     combine_hashes,
     gather,
@@ -19,19 +20,21 @@ from spark_mjoin.kernel.fast import (
     gather_offsets,
     hash_bytes,
     hash_words,
+    heads,
     insert,
-    probe,
     select_partition,
     slot_hashes,
     slot_words,
     verify_bytes,
     verify_words,
+    walk,
 )
 
 __all__ = [
     "ALL_BITS",
     "FRESH",
     "PADDING",
+    "advance",
     "append_offsets",
     "combine_hashes",
     "gather",
@@ -40,13 +43,14 @@ __all__ = [
     "hash_bytes",
     "hash_mask",
     "hash_words",
+    "heads",
     "insert",
-    "probe",
     "select_partition",
     "slot_hashes",
     "slot_words",
     "verify_bytes",
     "verify_words",
+    "walk",
 ]
 
 ALL_BITS = np.uint64(0xFFFFFFFFFFFFFFFF)

@@ -61,27 +61,49 @@ def insert(slots: Any, start: int, head: Any, link: Any) -> None:
         link[start + i], head[slot] = head[slot], start + i
 
 
-def probe(
-    probing: Any, slots: Any, at: int, cursor: int, head: Any, link: Any, values: Any, out_at: Any, out_row: Any
+def heads(slots: Any, head: Any, out_at: Any, out_row: Any) -> int:
+    first = [(i, head[slot]) for i, slot in enumerate(slots) if head[slot] >= 0]
+    return _write(out_at, out_row, first)
+
+
+def advance(
+    probing: Any, at: Any, row: Any, count: int, values: Any, link: Any, out_at: Any, out_row: Any
+) -> tuple[int, int]:
+    candidates = [(int(at[i]), int(row[i])) for i in range(count)]
+    found = _write(out_at, out_row, [(a, r) for a, r in candidates if values[r] == probing[a]])
+    return found, _write(at, row, [(a, int(link[r])) for a, r in candidates if link[r] >= 0])
+
+
+def walk(
+    probing: Any,
+    at: Any,
+    row: Any,
+    count: int,
+    position: int,
+    cursor: int,
+    values: Any,
+    link: Any,
+    out_at: Any,
+    out_row: Any,
 ) -> tuple[int, int, int, int]:
     written = compared = 0
-    for i in range(at, len(probing)):
-        row = int(cursor if cursor != FRESH else head[slots[i]])
+    for i in range(position, count):
+        r = int(cursor if cursor != FRESH else row[i])
         cursor = FRESH
-        while row >= 0:
-            compared += 1
-            if values[row] == probing[i]:
+        while r >= 0:
+            if values[r] == probing[at[i]]:
                 if written == len(out_at):
-                    return i, row, written, compared
-                out_at[written], out_row[written] = i, row
+                    return i, r, written, compared
+                out_at[written], out_row[written] = at[i], r
                 written += 1
-            row = int(link[row])
-    return len(probing), FRESH, written, compared
+            compared += 1
+            r = int(link[r])
+    return count, FRESH, written, compared
 
 
 def verify_words(at: Any, row: Any, count: int, probing_rows: Any, probing_words: Any, words: Any) -> int:
     pairs = [(at[p], row[p]) for p in range(count)]
-    return _keep(at, row, [(a, r) for a, r in pairs if probing_words[probing_rows[a]] == words[r]])
+    return _write(at, row, [(a, r) for a, r in pairs if probing_words[probing_rows[a]] == words[r]])
 
 
 def verify_bytes(
@@ -91,10 +113,10 @@ def verify_bytes(
     for a, r in [(at[p], row[p]) for p in range(count)]:
         if _bytes(probing_offsets, probing_data, probing_rows[a]) == _bytes(offsets, data, r):
             kept.append((a, r))
-    return _keep(at, row, kept)
+    return _write(at, row, kept)
 
 
-def _keep(at: Any, row: Any, pairs: list[tuple[int, int]]) -> int:
+def _write(at: Any, row: Any, pairs: list[tuple[int, int]]) -> int:
     for p, (a, r) in enumerate(pairs):
         at[p], row[p] = a, r
     return len(pairs)

@@ -2,6 +2,7 @@
 
 import inspect
 from collections import Counter
+from collections.abc import Iterator
 from itertools import pairwise
 from types import ModuleType
 
@@ -66,24 +67,40 @@ def test_hashes_of_words_never_collide_and_fill_the_top_bits() -> None:
     assert in_slots.min() > 0.9 * in_slots.mean()
 
 
+def probe(
+    kernel: ModuleType, probing: np.ndarray, slots: np.ndarray, index: tuple, values: np.ndarray, rounds: int, room: int
+) -> Iterator[tuple[np.ndarray, np.ndarray, int]]:
+    """All pairs of equal values: some rounds of `advance`, the rest with `walk` into an output of `room` pairs."""
+    head, link = index
+    at, row = np.empty(slots.size, np.int32), np.empty(slots.size, np.int32)
+    left = kernel.heads(slots, head, at, row)
+    for _ in range(rounds):
+        out_at, out_row = np.empty(left, np.int32), np.empty(left, np.int32)
+        found, left = kernel.advance(probing, at, row, left, values, link, out_at, out_row)
+        yield out_at, out_row, found
+    position, cursor = 0, kernel.FRESH
+    while position < left:
+        out_at, out_row = np.empty(room, np.int32), np.empty(room, np.int32)
+        position, cursor, found, _ = kernel.walk(
+            probing, at, row, left, position, cursor, values, link, out_at, out_row
+        )
+        yield out_at, out_row, found
+
+
 @TWINS
 @pytest.mark.parametrize("mask", [ALL_BITS, FEW_BITS], ids=["all-bits", "collisions"])
-@given(build=words, probing=words, capacity=st.integers(1, 7), pieces=st.integers(1, 3))
+@given(build=words, probing=words, rounds=st.integers(0, 4), room=st.integers(1, 7), pieces=st.integers(1, 3))
 @settings(max_examples=60)
 def oracle_probe_finds_equal_words(
-    kernel: ModuleType, mask: np.uint64, build: list[int], probing: list[int], capacity: int, pieces: int
+    kernel: ModuleType, mask: np.uint64, build: list[int], probing: list[int], rounds: int, room: int, pieces: int
 ) -> None:
     head, link = np.full(16, -1, np.int32), np.empty(len(build), np.int32)
     cuts = np.linspace(0, len(build), pieces + 1).astype(int).tolist()
     for start, end in pairwise(cuts):
         kernel.insert(word_slots(kernel, build[start:end], mask), start, head, link)
+    slots = word_slots(kernel, probing, mask)
     found: list[tuple[int, int]] = []
-    position, cursor = 0, kernel.FRESH
-    while position < len(probing):
-        at, row = np.empty(capacity, np.int32), np.empty(capacity, np.int32)
-        position, cursor, count, _ = kernel.probe(
-            array(probing), word_slots(kernel, probing, mask), position, cursor, head, link, array(build), at, row
-        )
+    for at, row, count in probe(kernel, array(probing), slots, (head, link), array(build), rounds, room):
         found += zip(at[:count].tolist(), row[:count].tolist(), strict=True)
     expected = [(i, j) for i, a in enumerate(probing) for j, b in enumerate(build) if a == b]
     assert Counter(found) == Counter(expected)
@@ -91,25 +108,22 @@ def oracle_probe_finds_equal_words(
 
 @TWINS
 @pytest.mark.parametrize("mask", [ALL_BITS, FEW_BITS], ids=["all-bits", "collisions"])
-@given(build=values, probing=values, capacity=st.integers(1, 7))
+@given(build=values, probing=values, rounds=st.integers(0, 2), room=st.integers(1, 7))
 @settings(max_examples=60)
 def oracle_probe_and_verify_find_equal_bytes(
-    kernel: ModuleType, mask: np.uint64, build: list[bytes], probing: list[bytes], capacity: int
+    kernel: ModuleType, mask: np.uint64, build: list[bytes], probing: list[bytes], rounds: int, room: int
 ) -> None:
     hashes, wanted = np.empty(len(build), np.uint64), np.empty(len(probing), np.uint64)
     kernel.hash_bytes(*flat(build), mask, hashes)
     kernel.hash_bytes(*flat(probing), mask, wanted)
-    head, link = np.full(16, -1, np.int32), np.empty(len(build), np.int32)
     slots, sought = np.empty(len(build), np.uint32), np.empty(len(probing), np.uint32)
     kernel.slot_hashes(hashes, 60, slots)
     kernel.slot_hashes(wanted, 60, sought)
+    head, link = np.full(16, -1, np.int32), np.empty(len(build), np.int32)
     kernel.insert(slots, 0, head, link)
     rows = np.arange(len(probing), dtype=np.int32)
     found: list[tuple[int, int]] = []
-    position, cursor = 0, kernel.FRESH
-    while position < len(probing):
-        at, row = np.empty(capacity, np.int32), np.empty(capacity, np.int32)
-        position, cursor, count, _ = kernel.probe(wanted, sought, position, cursor, head, link, hashes, at, row)
+    for at, row, count in probe(kernel, wanted, sought, (head, link), hashes, rounds, room):
         count = kernel.verify_bytes(at, row, count, rows, *flat(probing), *flat(build))
         found += zip(at[:count].tolist(), row[:count].tolist(), strict=True)
     expected = [(i, j) for i, a in enumerate(probing) for j, b in enumerate(build) if a == b]
@@ -177,7 +191,9 @@ SIGNATURES = {
     "slot_words": (I64, M, N, U32),
     "slot_hashes": (U64, N, U32),
     "insert": (U32, N, I32, I32),
-    "probe": (I64, U32, N, N, I32, I32, I64, I32, I32),
+    "heads": (U32, I32, I32, I32),
+    "advance": (I64, I32, I32, N, I64, I32, I32, I32),
+    "walk": (I64, I32, I32, N, N, N, I64, I32, I32, I32),
     "verify_words": (I32, I32, N, I32, I64, I64),
     "verify_bytes": (I32, I32, N, I32, I64, U8, I64, U8),
     "gather": (I64, I32, I64),

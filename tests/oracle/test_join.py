@@ -10,6 +10,7 @@ from hypothesis import given, settings
 
 from spark_mjoin import kernel, task
 from spark_mjoin.errors import OptionError
+from spark_mjoin.join import operator
 from spark_mjoin.kernel import slow
 from tests.harness import ABANDONED, Rows, reader, rows, run, scripted
 from tests.oracle.cases import Case, cases
@@ -31,20 +32,23 @@ def mjoin_rows(case: Case) -> Rows:
         return rows(run(options, Path(state), case.schedule))
 
 
-@pytest.fixture(params=["64", "1"], ids=["hashes", "collisions"])
-def hash_bits(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("SPARK_MJOIN_HASH_BITS", request.param)
+@pytest.fixture(params=[("64", 1), ("1", operator.FEW_CANDIDATES)], ids=["rounds", "collisions"])
+def probing(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Both ways to follow chains: in rounds over all candidates, and long chains of colliding hashes one by one."""
+    bits, few = request.param
+    monkeypatch.setenv("SPARK_MJOIN_HASH_BITS", bits)
+    monkeypatch.setattr(operator, "FEW_CANDIDATES", few)
     task._CACHE.clear()
 
 
-@pytest.mark.usefixtures("hash_bits")
+@pytest.mark.usefixtures("probing")
 @given(cases())
 @settings(max_examples=150)
 def oracle_results_are_those_of_duckdb(case: Case) -> None:
     assert mjoin_rows(case) == duckdb_rows(case)
 
 
-@pytest.mark.usefixtures("hash_bits")
+@pytest.mark.usefixtures("probing")
 @given(cases(most_inputs=3, faults=True))
 @settings(max_examples=150)
 def oracle_faults_neither_lose_nor_repeat_results(case: Case) -> None:
