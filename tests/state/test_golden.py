@@ -1,0 +1,83 @@
+"""States that earlier versions wrote are still read: one golden directory per state format.
+
+A change of the format adds a directory, made by `python -m tests.state.test_golden`, and keeps the old ones.
+"""
+
+import json
+import shutil
+from datetime import date
+from decimal import Decimal
+from pathlib import Path
+
+import pyarrow as pa
+import pytest
+
+from spark_mjoin import task
+from spark_mjoin.state.checked_json import FORMAT
+from tests.harness import ReadAllAvailable, reader, rows, scripted
+
+GOLDEN = Path(__file__).parent / "golden"
+QUERY = """SELECT a.k, a.s AS a_s, b.d, b.l, b.m FROM a JOIN b ON a.k = b.k AND a.s = b.s
+           JOIN c ON c.f = b.f WHERE a.k < 100"""
+BATCHES = 3  # the golden state has seen all but the last
+
+
+def batch(number: int) -> pa.Table:
+    return pa.table(
+        {
+            "k": pa.array([number, 7, None], pa.int32()),
+            "s": ["x", "a string of more than sixteen bytes", "x"],
+            "f": [0.5, float("nan"), -0.0],
+            "d": [date(2024, 1, 1 + number), None, date(1969, 12, 31)],
+            "l": pa.array([[1, None], None, []], pa.list_(pa.int64())),
+            "m": [Decimal("1.50"), Decimal("-2.25"), None],
+        }
+    )
+
+
+def options(state: Path) -> dict[str, str]:
+    script = [batch(number) for number in range(BATCHES)]
+    return scripted({"a": script, "b": script, "c": script}, QUERY, stateLocation=str(state))
+
+
+def step(state: Path, start: dict) -> tuple[dict, pa.Table]:
+    """One batch from an offset; the next offset and the results."""
+    task._CACHE.clear()
+    current = reader(options(state))
+    end = current.latestOffset(start, ReadAllAvailable())
+    produced = [b for partition in current.partitions(start, end) for b in current.read(partition)]
+    return end, pa.Table.from_batches(produced, current._spec.schema)
+
+
+def write(directory: Path) -> None:
+    """Make a golden directory with today's code."""
+    offset = reader(options(directory)).initialOffset()
+    for _ in range(BATCHES - 1):
+        offset, _ = step(directory, offset)
+    (directory / "offset.json").write_text(json.dumps(offset))
+
+
+def results(directory: Path) -> list[pa.Table]:
+    """What all batches give, from an empty state."""
+    offset, tables = reader(options(directory)).initialOffset(), []
+    for _ in range(BATCHES):
+        offset, table = step(directory, offset)
+        tables.append(table)
+    return tables
+
+
+def test_this_format_has_a_golden_directory() -> None:
+    assert (GOLDEN / f"format-{FORMAT}").is_dir()
+
+
+@pytest.mark.parametrize("format", sorted(p.name for p in GOLDEN.iterdir()))
+def test_a_golden_state_goes_on(format: str, tmp_path: Path) -> None:
+    shutil.copytree(GOLDEN / format, tmp_path / "state")
+    offset = json.loads((tmp_path / "state" / "offset.json").read_text())
+    _, last = step(tmp_path / "state", offset)
+    assert last.num_rows > 0
+    assert rows(last) == rows(results(tmp_path / "fresh")[-1])
+
+
+if __name__ == "__main__":
+    write(GOLDEN / f"format-{FORMAT}")
