@@ -1,6 +1,11 @@
-"""What all tests share: how hypothesis works here."""
+"""What all tests share: how hypothesis works here, and which Python Spark's workers run."""
+
+import os
+import sys
 
 from hypothesis import HealthCheck, settings
+
+os.environ["PYSPARK_PYTHON"] = os.environ["PYSPARK_DRIVER_PYTHON"] = sys.executable
 
 settings.register_profile(
     "default",

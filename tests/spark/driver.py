@@ -1,0 +1,74 @@
+"""Runs one streaming query to its end in a process of its own: `python -m tests.spark.driver <request.json>`.
+
+The request is the JSON of a `Request`. Prints nothing; a query that failed ends it with exit code 1 and its message on
+stderr, after the given number of restarts in the same session.
+"""
+
+import json
+import os
+import subprocess
+import sys
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass
+from pathlib import Path
+
+REPOSITORY = Path(__file__).parents[2]
+CONF = {
+    "spark.log.level": "OFF",
+    "spark.ui.enabled": "false",
+    "spark.ui.showConsoleProgress": "false",
+    "spark.driver.memory": "512m",
+    "spark.driver.extraJavaOptions": "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC",  # a short life on few cores
+    "spark.sql.codegen.wholeStage": "false",
+    "spark.sql.shuffle.partitions": "1",
+}
+
+
+@dataclass
+class Request:
+    options: dict[str, str]
+    checkpoint: str
+    sink: str
+    master: str = "local[2]"
+    restarts: int = 0  # after a failure, in the same session
+
+
+def launch(request: Request, path: Path, environment: Mapping[str, str] | None = None) -> subprocess.Popen[str]:
+    """Start the driver in a process group of its own."""
+    path.write_text(json.dumps(asdict(request)))
+    return subprocess.Popen(
+        [sys.executable, "-m", "tests.spark.driver", str(path)],
+        cwd=REPOSITORY,
+        env={**os.environ, **(environment or {})},
+        stdout=subprocess.DEVNULL,
+        stderr=path.with_suffix(".err").open("a"),
+        text=True,
+        start_new_session=True,
+    )
+
+
+def main(request: Request) -> int:
+    from pyspark.errors import StreamingQueryException
+    from pyspark.sql import SparkSession
+
+    builder = SparkSession.builder.master(request.master)
+    for name, value in CONF.items():
+        builder = builder.config(name, value)
+    spark = builder.getOrCreate()
+    for left in range(request.restarts, -1, -1):
+        try:
+            frame = spark.readStream.format("mjoin").options(**request.options).load()
+            writer = frame.writeStream.format("parquet").option("path", request.sink)
+            query = writer.option("checkpointLocation", request.checkpoint).trigger(availableNow=True).start()
+            query.awaitTermination()
+            break
+        except StreamingQueryException as e:
+            if left == 0:
+                print(e, file=sys.stderr)
+                return 1
+    spark.stop()
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(Request(**json.loads(Path(sys.argv[1]).read_text()))))

@@ -1,0 +1,91 @@
+"""kill -9 of everything that runs a query, at random moments and at exact places: the sink is what duckdb says."""
+
+import random
+import time
+from pathlib import Path
+
+import pytest
+
+from tests.spark.joins import FileJoin
+from tests.spark.processes import Driver
+
+LIMITED = {"maxFilesPerTrigger": "1", "partitions": "2"}
+
+
+@pytest.mark.parametrize("seed", [1])
+def oracle_the_driver_and_the_jvm_are_killed_at_random_moments(tmp_path: Path, seed: int) -> None:
+    dice = random.Random(seed)
+    join = FileJoin(tmp_path, options=LIMITED).fill(files=10)
+    kinds = ["driver", "jvm", "planner"]
+    dice.shuffle(kinds)
+    with Driver(join, restarts=1) as driver:
+        committed, died = 0, []
+        for kind in kinds:
+            committed += dice.randint(1, 3)
+            if not driver.wait_for_batches(committed):
+                break
+            time.sleep(dice.uniform(0, 0.4))
+            if driver.kill(kind) and kind != "planner":  # the driver starts the query again by itself
+                assert driver.wait() != 0
+                driver.start()
+            died.append(kind)
+        assert sorted(died) == sorted(kinds), "the query ended before it was killed often enough: make it longer"
+        driver.run_until_it_ends(most_starts=10)
+        assert driver.results() == join.expected()
+
+
+def oracle_python_workers_are_killed_at_random_moments(tmp_path: Path) -> None:
+    dice = random.Random(2)
+    join = FileJoin(tmp_path, options=LIMITED).fill(files=8)
+    with Driver(join, master="local[2,20]") as driver:
+        killed = 0
+        for committed in range(1, 6):
+            if driver.wait_for_batches(committed):
+                time.sleep(dice.uniform(0, 0.3))
+                killed += driver.kill("workers")
+        driver.run_until_it_ends(most_starts=1)
+        assert killed > 2
+        assert driver.results() == join.expected()
+
+
+def oracle_tasks_die_or_fail_at_exact_places(tmp_path: Path) -> None:
+    """Every place of a commit, spread over the versions; Spark runs the task again, in another worker or the same."""
+    faults = [
+        {"when": "torn", "file": "rows-0*1-a", "what": "worker"},
+        {"when": "before", "file": "rows-0*1-b", "what": "worker"},  # between two segments
+        {"when": "unlinked", "file": "rows-0*2-c", "what": "worker"},
+        {"when": "after", "file": "rows-0*2-c", "what": "worker"},  # all segments, no manifest
+        {"when": "torn", "file": "version-0*3[.]", "what": "worker"},
+        {"when": "unlinked", "file": "version-0*4[.]", "what": "worker"},
+        {"when": "after", "file": "version-0*4[.]", "what": "worker"},  # committed, and Spark does not know it
+        {"when": "deleting", "file": "version-0*1[.]", "what": "worker"},
+        {"when": "deleting", "file": "rows-", "what": "worker"},
+        {"when": "before", "file": "rows-0*5-b", "what": "raise"},
+        {"when": "unlinked", "file": "rows-0*5-c", "what": "raise"},
+        {"when": "before", "file": "version-0*6[.]", "what": "raise"},
+        {"when": "after", "file": "version-0*6[.]", "what": "raise"},
+    ]
+    join = FileJoin(tmp_path, options=LIMITED).fill(files=10, rows=15, keys=15)
+    with Driver(join, faults, master="local[2,20]") as driver:
+        driver.run_until_it_ends(most_starts=1)
+        assert driver.missed() == []
+        assert driver.results() == join.expected()
+    leftovers = [p.name for p in join.state_files("partition-*/.tmp-*")]
+    assert leftovers == []
+
+
+def oracle_everything_dies_at_exact_places(tmp_path: Path) -> None:
+    """The planner between its notes and Spark's; a worker on either side of its commit, with the JVM and the driver."""
+    faults = [
+        {"when": "unlinked", "file": "meaning[.]", "what": "worker"},
+        {"when": "after", "file": "meaning[.]", "what": "worker"},
+        {"when": "after", "file": "entries-", "what": "worker"},
+        {"when": "before", "file": "version-0*2[.]", "what": "jvm"},
+        {"when": "after", "file": "version-0*3[.]", "what": "jvm"},
+    ]
+    join = FileJoin(tmp_path, options=LIMITED).fill(files=4)
+    with Driver(join, faults, restarts=4) as driver:
+        driver.run_until_it_ends(most_starts=3)
+        assert driver.starts == 3
+        assert driver.missed() == []
+        assert driver.results() == join.expected()
