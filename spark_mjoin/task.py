@@ -20,7 +20,7 @@ from dataclasses import dataclass, field
 import pyarrow as pa
 
 from spark_mjoin import sources
-from spark_mjoin.errors import MemoryBudgetError
+from spark_mjoin.errors import MemoryBudgetError, StateError
 from spark_mjoin.join.operator import Bound, materialise, pooled
 from spark_mjoin.metrics import BatchCounts
 from spark_mjoin.model import JoinSpec, PartitionTask, Range
@@ -37,7 +37,7 @@ def run(task: PartitionTask, attempt: str) -> Iterator[pa.RecordBatch]:
     """Give out the results that this batch completes, and commit the next version of the state."""
     started = time.perf_counter()
     waited = 0.0
-    state = load(task)
+    state = load(task, attempt)
     counts = BatchCounts([0] * len(task.spec.inputs))
     for bound in pooled(_arrivals(task, state, counts)):
         for results in materialise(task.spec, state.tables, bound):
@@ -60,19 +60,32 @@ def _arrivals(task: PartitionTask, state: PartitionState, counts: BatchCounts) -
             _check_budget(task, state)
 
 
-def load(task: PartitionTask) -> PartitionState:
+def load(task: PartitionTask, attempt: str) -> PartitionState:
     """The state at task.version: from this process's cache, the store, or both; what is missing, from the input."""
     if task.location is None:
         return PartitionState.empty(task.spec, task.start)
     store = StateStore(task.location, task.partition)
     state = _CACHE.take(task)
-    if state is None or state.version > task.version or state.spec != task.spec:
-        state = store.load(task.spec, task.version, meaning.initial_positions(task.location))
-    else:
+    if state is not None and state.version <= task.version and state.spec == task.spec:
         store.catch_up(state, task.version)
+    if state is None or state.spec != task.spec or not _is_before(state, task):
+        state = store.load(task.spec, task.version, meaning.initial_positions(task.location))
     if state.version < task.version:
-        _rebuild(task, state)
+        _rebuild(task, state, store, attempt)
+    if not _is_before(state, task):
+        raise StateError(
+            f"state version {task.version} in {store.directory.location} was made from other input than the checkpoint "
+            "says: the checkpoint and 'stateLocation' are not of the same time. Restore both, or start with a new "
+            "checkpoint"
+        )
     return state
+
+
+def _is_before(state: PartitionState, task: PartitionTask) -> bool:
+    """Whether a task can go on from a state: one of its own version at its own positions, or an older one."""
+    if state.version == task.version:
+        return state.positions == task.start
+    return state.version < task.version
 
 
 def read(spec: JoinSpec, number: int, ranges: Mapping[str, list[Range]]) -> Iterator[pa.RecordBatch]:
@@ -83,10 +96,11 @@ def read(spec: JoinSpec, number: int, ranges: Mapping[str, list[Range]]) -> Iter
         yield from source.read(range, input.columns)
 
 
-def _rebuild(task: PartitionTask, state: PartitionState) -> None:
+def _rebuild(task: PartitionTask, state: PartitionState, store: StateStore, attempt: str) -> None:
     """Read again the input of batches that were given out without this partition's task coming to its end.
 
-    Their results are not needed any more, so the rows are only inserted.
+    Their results are not needed any more, so the rows are only inserted. Committed at once: when no task ever comes to
+    its end, as under `df.show()` in every foreachBatch, each batch reads again only the one before.
     """
     log.warning("state version %d was not committed; reading again from version %d", task.version, state.version)
     assert task.location is not None
@@ -99,7 +113,8 @@ def _rebuild(task: PartitionTask, state: PartitionState) -> None:
     for number in range(len(task.spec.inputs)):
         for batch in read(task.spec, number, ranges):
             arrival.insert(state, number, batch, task.share, counts)
-    state.version, state.positions = task.version, task.start
+            _check_budget(task, state)
+    store.commit(state, task.version, task.start, counts, attempt)
 
 
 def _check_budget(task: PartitionTask, state: PartitionState) -> None:

@@ -6,7 +6,8 @@ Faults are data: a schedule says what happens at each batch.
     CRASH     the batch runs to its end, then everything in memory is lost before Spark records it: it is run again
     TORN      as CRASH, but the tasks are cut off after their first result
     TWICE     Spark reads the batch twice, as two actions in one foreachBatch do; only one reading counts
-    ABANDONED a downstream LIMIT takes nothing: no task comes to its end, and Spark goes on
+    ABANDONED nothing asks for the batch's rows: no task is run, and Spark goes on
+    LIMITED   a downstream LIMIT is content with the first rows: tasks are cut off, and Spark goes on
 """
 
 from collections import Counter
@@ -22,7 +23,7 @@ from spark_mjoin import task
 from spark_mjoin.datasource import MJoinDataSource
 from tests.scripted import SCRIPTS
 
-OK, CRASH, TORN, TWICE, ABANDONED = "ok", "crash", "torn", "twice", "abandoned"
+OK, CRASH, TORN, TWICE, ABANDONED, LIMITED = "ok", "crash", "torn", "twice", "abandoned", "limited"
 
 Rows = Counter[tuple[object, ...]]
 
@@ -53,16 +54,15 @@ def run(options: Mapping[str, str], state: Path, schedule: Sequence[str] = ()) -
         if end == start:
             return results
         fault = schedule[len(results)] if len(results) < len(schedule) else OK
-        if fault in (CRASH, TORN, ABANDONED):
+        if fault in (CRASH, TORN, LIMITED):
             for partition in current.partitions(start, end):
-                wanted = None if fault == CRASH else 0 if fault == ABANDONED else 1
-                consume(current.read(partition), wanted)
+                consume(current.read(partition), None if fault == CRASH else 1)
         if fault in (CRASH, TORN):
             task._CACHE.clear()
             current = reader(options)
             if start["version"] == 0:
                 start = current.initialOffset()
-        readings = {TWICE: 2, ABANDONED: 0}.get(fault, 1)
+        readings = {TWICE: 2, ABANDONED: 0, LIMITED: 0}.get(fault, 1)
         produced: list[pa.RecordBatch] = []
         for _ in range(readings):
             produced = []

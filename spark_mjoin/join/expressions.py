@@ -276,7 +276,8 @@ def render(expr: Expr, aliases: Sequence[str] | None = None, quoted: bool = True
     if name == "in":
         return f"({sub(args[0])} IN ({', '.join(map(sub, args[1:]))}))"
     if name == "like":
-        return f"{sub(args[0])} LIKE {sub(args[1])}"
+        escape = f" ESCAPE {sub(args[2])}" if len(args) == 3 else ""
+        return f"{sub(args[0])} LIKE {sub(args[1])}{escape}"
     if name == "field" and isinstance(args[1], Lit):
         return f"{sub(args[0])}.{args[1].value}"
     if name == "try_cast":
@@ -299,6 +300,8 @@ def _literal_text(literal: Lit, quoted: bool) -> str:
         return f"X'{literal.value.hex().upper()}'"
     if isinstance(literal.value, bool):
         return str(literal.value).lower()
+    if isinstance(literal.value, float) and quoted:
+        return f"{literal.value!r}D"  # as Spark tells a DOUBLE from a DECIMAL
     if isinstance(literal.value, str) and quoted:
         return "'" + literal.value.replace("\\", "\\\\").replace("'", "\\'") + "'"
     return str(literal.value)

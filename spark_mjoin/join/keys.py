@@ -19,13 +19,12 @@ from __future__ import annotations
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.compute as pc
 
 from spark_mjoin.join.casts import cast
 from spark_mjoin.model import KeyDomain
 
 SHAREABLE = frozenset({"integer", "boolean", "date", "timestamp", "timestamp_ntz", "string", "binary"})
-"""The kinds of domain that lose nothing: `decode` gives back what was encoded."""
+"""The kinds of domain that lose nothing: a column gathers back what was encoded, in the type it was."""
 
 
 def key_type(domain: KeyDomain) -> pa.DataType:
@@ -46,17 +45,6 @@ def encode(array: pa.Array, domain: KeyDomain) -> pa.Array:
     if domain.kind == "date":
         array = array.cast(pa.int32())
     return array.cast(pa.int64())
-
-
-def decode(array: pa.Array, dtype: pa.DataType) -> pa.Array:
-    """The column that was encoded, in its own type; for the kinds of domain in `SHAREABLE` only."""
-    if array.type.equals(dtype):
-        return array
-    if pa.types.is_date32(dtype):
-        return array.cast(pa.int32()).cast(dtype)
-    if pa.types.is_boolean(dtype):
-        return pc.not_equal(array, pa.scalar(0, pa.int64()))
-    return array.cast(dtype)
 
 
 def _missing(array: pa.Array) -> np.ndarray[tuple[int], np.dtype[np.bool_]] | None:

@@ -27,6 +27,8 @@ it). Prefetches hide the cache misses of head and chain.
 
 from __future__ import annotations
 
+import os
+import tempfile
 from typing import Any
 
 import numba as nb
@@ -39,6 +41,16 @@ from numba.extending import intrinsic
 PADDING = 16  # bytes that must be readable (and writable, in outputs) behind every byte buffer handed in
 FRESH = -2  # chain cursor: start the chain of this row at its head
 
+
+def _cacheable() -> None:
+    """Numba keeps compiled code in a directory; where none of the usual ones can be written, in a temporary one."""
+    try:
+        nb.njit(cache=True)(_cacheable)
+    except RuntimeError:
+        nb.config.CACHE_DIR = os.path.join(tempfile.gettempdir(), f"spark_mjoin-numba-{os.getuid()}")
+
+
+_cacheable()
 _OPTIONS: dict[str, Any] = {"cache": True, "nogil": True, "boundscheck": False, "error_model": "numpy"}
 njit = nb.njit(**_OPTIONS)
 inline = nb.njit(inline="always", **_OPTIONS)
@@ -118,7 +130,7 @@ def _mix(x: Any) -> Any:
 
 @njit
 def hash_words(words: Any, mask: Any, out: Any) -> None:
-    """out[i] = hash of words[i]."""
+    """out[i] = hash of words[i]. It places rows in partitions, on disk too: a change needs a new state format."""
     n = np.uint64(words.size)
     i = _U0
     while i < n:
@@ -128,7 +140,7 @@ def hash_words(words: Any, mask: Any, out: Any) -> None:
 
 @njit
 def hash_bytes(offsets: Any, data: Any, mask: Any, out: Any) -> None:
-    """out[i] = hash of data[offsets[i]:offsets[i + 1]]."""
+    """out[i] = hash of data[offsets[i]:offsets[i + 1]]; durable as that of hash_words is."""
     n = np.uint64(out.size)
     i = _U0
     while i < n:

@@ -94,7 +94,10 @@ def _of_partition(spec: JoinSpec, number: int, arrays: list[pa.Array], share: tu
         kernel.hash_words(fixed_values(key, np.int64), kernel.ALL_BITS, hashes)
     else:
         offsets, data = bytes_parts(key)
-        kernel.hash_bytes(offsets, data, kernel.ALL_BITS, hashes)
+        low, high = int(offsets[0]), int(offsets[-1])
+        padded = np.empty(high - low + kernel.PADDING, np.uint8)  # the kernel loads eight bytes at a time
+        padded[: high - low] = data[low:high]
+        kernel.hash_bytes(offsets - offsets[0], padded, kernel.ALL_BITS, hashes)
     mine = np.empty(len(key), np.int32)
     count = kernel.select_partition(hashes, partitions, partition, mine)
     rows = pa.array(mine[:count])

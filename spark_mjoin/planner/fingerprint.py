@@ -1,12 +1,12 @@
 """What the durable state of a join means, as plain JSON, and in words what has changed about it.
 
 State is kept across restarts, and a restart may come with other options. Two specs with equal fingerprints read the
-same rows into the same stored columns under the same keys, so that one can go on with the state of the other. A change
+same rows into the same stored columns under the same keys, so that one can go on with the state of the other. The order
+of the inputs counts too: the state knows them by number. A change
 of the projection or of a residual that needs no other stored column changes nothing here; nor do limits, budgets, the
 number of files per batch, or what a source needs only to connect.
 
-Not covered: the number of partitions, which is a matter of the store; options whose names speak of secrets are never
-written, so a change of them is not seen.
+Not covered: options whose names speak of secrets are never written, so a change of them is not seen.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from typing import Any
 
 from spark_mjoin.join.casts import type_name
 from spark_mjoin.join.expressions import render
-from spark_mjoin.model import InputSpec, JoinSpec, KeyDomain, SourceSpec, StoredColumn
+from spark_mjoin.model import InputSpec, JoinSpec, SourceSpec
 
 _NOT_DATA = {
     "maxrowspertrigger", "maxfilespertrigger", "maxbytespertrigger", "maxoffsetspertrigger", "minoffsetspertrigger",
@@ -34,6 +34,7 @@ def describe(spec: JoinSpec, partitions: int = 1) -> dict[str, Any]:
     used = sorted({i.source for i in spec.inputs})
     return {
         "partitions": partitions,
+        "order": [i.alias for i in spec.inputs],
         "sources": {spec.sources[s].alias: _source(spec.sources[s]) for s in used},
         "inputs": {i.alias: _input(i, spec) for i in spec.inputs},
     }
@@ -43,6 +44,8 @@ def differences(old: Mapping[str, Any], new: Mapping[str, Any]) -> list[str]:
     """What the two fingerprints do not have in common, one sentence part for each; empty when the state can be used."""
     found = _changed("option partitions", old["partitions"], new["partitions"])
     found += [*_members(old, new, "sources", "source"), *_members(old, new, "inputs", "input")]
+    if sorted(old["order"]) == sorted(new["order"]):
+        found += _changed("the order of the inputs in the query", ", ".join(old["order"]), ", ".join(new["order"]))
     for alias in _shared(old, new, "sources"):
         before, after = old["sources"][alias], new["sources"][alias]
         found += _changed(f"source {alias}: format", before["format"], after["format"])
@@ -67,14 +70,19 @@ def _input(input: InputSpec, spec: JoinSpec) -> dict[str, Any]:
     return {
         "source": spec.sources[input.source].alias,
         "filter": None if input.filter is None else render(input.filter),
-        "keys": {str(c): _key(input.stored[ordinal], spec.classes[c]) for c, ordinal in input.keys},
+        "keys": {str(c): _key(input, ordinal, spec) for c, ordinal in input.keys},
         "columns": {s.name: f"{render(s.expr)} {type_name(s.type)}" for s in input.stored if s.domain is None},
     }
 
 
-def _key(stored: StoredColumn, domain: KeyDomain) -> str:
-    digits = f" {domain.precision},{domain.scale}" if domain.kind == "decimal" else ""
-    return f"{render(stored.expr)} ({domain.kind}{digits})"
+def _key(input: InputSpec, ordinal: int, spec: JoinSpec) -> str:
+    stored = input.stored[ordinal]
+    assert stored.domain is not None
+    digits = f" {stored.domain.precision},{stored.domain.scale}" if stored.domain.kind == "decimal" else ""
+    # A key that is also payload comes back in the type of its column, which the domain does not tell.
+    schema = spec.sources[input.source].schema
+    given_out = [f" as {type_name(schema.field(name).type)}" for name, o in input.payload if o == ordinal]
+    return f"{render(stored.expr)} ({stored.domain.kind}{digits}{''.join(given_out)})"
 
 
 def _members(old: Mapping[str, Any], new: Mapping[str, Any], part: str, what: str) -> list[str]:

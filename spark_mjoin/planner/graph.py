@@ -119,6 +119,8 @@ class _Graph:
     def _sort(self, conjunct: Expr) -> None:
         inputs = inputs_of(conjunct)
         dtype = self._type(conjunct)
+        if kind(dtype) == "null" and inputs:
+            raise QueryError(f"query: the condition `{self._sql(conjunct)}` is always NULL: the join gives no rows")
         if kind(dtype) not in ("boolean", "null"):
             raise QueryError(f"query: the condition `{self._sql(conjunct)}` is {type_name(dtype)}, not BOOLEAN")
         if not inputs:

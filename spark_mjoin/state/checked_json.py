@@ -13,11 +13,12 @@ FORMAT = 1
 
 
 def publish(directory: Directory, name: str, attempt: str, body: dict[str, Any]) -> None:
-    """Write a file whole, unless it is there already."""
+    """Write a file whole, unless it is there already; it and what was published before it are durable then."""
     text = json.dumps({"format": FORMAT, **body}, sort_keys=True, separators=(",", ":")).encode()
     contents = b"%08x %s\n" % (zlib.crc32(text), text)
 
     directory.publish(name, attempt, lambda stream: stream.write(contents))
+    directory.sync()
 
 
 def read(directory: Directory, name: str) -> dict[str, Any]:

@@ -14,12 +14,12 @@ from __future__ import annotations
 import mmap
 import os
 import resource
+import sys
 from typing import Any, Protocol
 
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
-import pyarrow.compute as pc
 
 from spark_mjoin import kernel
 
@@ -64,14 +64,14 @@ class Buffer:
 def _reserved(size: int, dtype: np.dtype[Any]) -> Array:
     """An array of at least `size` elements, whose unused part costs nothing."""
     nbytes = size * dtype.itemsize
-    if nbytes < RESERVE_FROM_BYTES or not RESERVE_BYTES or _LIMITED:
+    if nbytes < RESERVE_FROM_BYTES or not RESERVE_BYTES or _LIMITED or sys.platform != "linux":
         return np.empty(size, dtype)
     length = max(RESERVE_BYTES, 4 * nbytes)
     try:
         reserved = mmap.mmap(-1, length, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS | _MAP_NORESERVE)
-    except OSError:
+        reserved.madvise(mmap.MADV_HUGEPAGE)
+    except OSError:  # no such range, or a kernel without huge pages
         return np.empty(size, dtype)
-    reserved.madvise(mmap.MADV_HUGEPAGE)
     return np.frombuffer(reserved, dtype)
 
 
@@ -267,8 +267,3 @@ def _fixed(dtype: pa.DataType, values: Array, validity: pa.Buffer | None) -> pa.
 
 def _bitmap(flags: Array) -> pa.Buffer:
     return pa.py_buffer(np.packbits(flags, bitorder="little"))
-
-
-def filter_rows(arrays: list[pa.Array], keep: pa.Array) -> list[pa.Array]:
-    """The rows for which `keep` is true; NULL counts as false."""
-    return [pc.filter(array, keep) for array in arrays]

@@ -108,6 +108,15 @@ class Directory:
                 self._fs.move(self.path(temporary), self.path(name))
         return stream.size, stream.crc32
 
+    def sync(self) -> None:
+        """Make what was published durable against loss of power, where the file system is local."""
+        if self._local:
+            handle = os.open(self._path, os.O_RDONLY)
+            try:
+                os.fsync(handle)
+            finally:
+                os.close(handle)
+
     def delete(self, name: str) -> None:
         """Remove a file; that it is gone already is no error."""
         try:

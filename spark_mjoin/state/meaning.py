@@ -44,6 +44,6 @@ def _read(location: str) -> dict[str, Any]:
         return checked_json.read(Directory(location), _NAME)
     except FileNotFoundError:
         raise StateError(
-            f"the checkpoint refers to a state in {location} that is not there. If option 'stateLocation' was changed "
-            "or its contents removed, put them back, or start with a new checkpoint"
+            f"the checkpoint refers to a state in {location} that is not there. Option 'stateLocation' must be as "
+            "before, with its contents, in a place that all executors reach; or start with a new checkpoint"
         ) from None

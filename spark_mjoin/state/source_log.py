@@ -15,7 +15,7 @@ from typing import Any
 from spark_mjoin.state import checked_json
 from spark_mjoin.state.directory import Directory
 
-MERGE_FILES = 32
+MERGE_FILES = 8
 
 
 class DurableLog:
@@ -37,13 +37,7 @@ class DurableLog:
         start = len(self)
         self._publish(start, list(entries))
         extents.append((start, start + len(entries)))
-        if len(extents) > MERGE_FILES:
-            everything = self.read(0, len(self))
-            self._publish(0, everything)
-            for low, high in extents:
-                if (low, high) != (0, len(everything)):
-                    self._directory.delete(_name(low, high))
-            self._extents, self._cached = [(0, len(everything))], {}
+        self._merge()
 
     def read(self, start: int, end: int) -> list[dict[str, Any]]:
         found: list[dict[str, Any]] = []
@@ -52,6 +46,26 @@ class DurableLog:
                 entries = self._contents(low, high)
                 found += entries[max(start - low, 0) : end - low]
         return found
+
+    def _merge(self) -> None:
+        """Make one file of the newest ones, once they are MERGE_FILES of about a size.
+
+        A file is rewritten only together with at least as many entries as it has, so that each entry is written a
+        number of times that is logarithmic in the length of the log.
+        """
+        extents = self._files()
+        start, end = extents[-1]
+        merged = 1
+        while merged < len(extents) and extents[-merged - 1][1] - extents[-merged - 1][0] <= end - start:
+            merged += 1
+            start = extents[-merged][0]
+        if merged < MERGE_FILES:
+            return
+        self._publish(start, self.read(start, end))
+        for low, high in extents[-merged:]:
+            self._directory.delete(_name(low, high))
+            self._cached.pop((low, high), None)
+        extents[-merged:] = [(start, end)]
 
     def _contents(self, low: int, high: int) -> list[dict[str, Any]]:
         if (low, high) not in self._cached:

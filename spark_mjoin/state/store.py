@@ -3,7 +3,7 @@
     <state>/<query>/meaning.json            what the rows mean (see meaning.py)
                    /sources/<alias>/...     what the sources have found (see source_log.py)
                    /partition-0/version-000000000007.json                  manifest: the segments of version 7, counters
-                               /rows-000000000007-orders-<attempt>.arrow   rows that version 7 added to 'orders'
+                               /rows-000000000007-0-orders-<attempt>.arrow   rows that version 7 added to 'orders'
 
 A version is committed by publishing its manifest, after the segments that it names. Nothing that a manifest names is
 ever changed, so a version, once there, stays as it is until it is removed as a whole. Two attempts at one version write
@@ -63,7 +63,7 @@ class StateStore(Manifests):
             for segment in segments:
                 if segment.input == number and segment.end > table.rows:
                     for batch in self._read(segment, table.rows - segment.start):
-                        table.append(batch.columns)
+                        table.append([batch.column(stored.name) for stored in table.spec.stored])
             if table.rows != rows:
                 raise StateError(
                     f"state version {committed[-1]} in {self.directory.location} is damaged: it has {table.rows} rows "
@@ -125,8 +125,9 @@ class StateStore(Manifests):
         published = self.manifest(version)
         if published["rows"] != body["rows"] or published["positions"] != body["positions"]:
             raise StateError(
-                f"state version {version} in {self.directory.location} was written by another query with other rows; "
-                "give each query its own 'stateLocation' and checkpoint"
+                f"state version {version} in {self.directory.location} is there already, with other rows: the "
+                "checkpoint was set back, another query writes to this place, or the input changed between two "
+                "attempts (failOnDataLoss is false)"
             )
         state.segments = [Segment(**s) for s in published["segments"]]
         state.version = version
@@ -139,7 +140,7 @@ class StateStore(Manifests):
         while True:
             rest = segments[: len(segments) - len(replaced)]
             peers: list[Segment] = []
-            while len(peers) < len(rest) and rest[-1 - len(peers)].level == level:
+            while len(peers) < min(len(rest), FAN_OUT - 1) and rest[-1 - len(peers)].level == level:
                 peers.append(rest[-1 - len(peers)])
             if len(peers) < FAN_OUT - 1 or sum(s.bytes for s in peers) > LARGE_BYTES:
                 return (start, rows, level), replaced
@@ -158,18 +159,21 @@ class StateStore(Manifests):
                 for low in range(start, end, WRITE_ROWS):
                     writer.write_batch(table.arrow(low, min(low + WRITE_ROWS, end)))
 
-        name = f"rows-{version:012d}-{table.spec.alias}-{attempt}.arrow"
+        readable = re.sub(r"\W", "_", table.spec.alias)
+        name = f"rows-{version:012d}-{number}-{readable}-{attempt}.arrow"
         size, crc32 = self.directory.publish(name, attempt, write)
         return Segment(name, number, start, end, level, size, crc32)
 
     def _collect_garbage(self, version: int, attempt: str) -> None:
         """Remove versions that are not kept any more, and files that no kept version needs.
 
-        Files of this and later versions are left alone: another attempt may be about to publish them.
+        Files of this and later versions are left alone: another attempt may be about to publish them. So are later
+        versions and what they need: they are there when a checkpoint was set back.
         """
         names = self.directory.names()
-        versions = [v for v in versions_in(names) if v <= version]
-        kept, dropped = versions[-KEPT_VERSIONS:], versions[:-KEPT_VERSIONS]
+        versions = versions_in(names)
+        dropped = [v for v in versions if v <= version][:-KEPT_VERSIONS]
+        kept = [v for v in versions if v not in dropped]
         for old in dropped:
             self.directory.delete(manifest_name(old))
         needed = {s["name"] for v in kept for s in self.manifest(v)["segments"]}

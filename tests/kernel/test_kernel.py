@@ -17,6 +17,8 @@ from spark_mjoin.kernel import ALL_BITS, fast, slow
 TWINS = pytest.mark.parametrize("kernel", [fast, slow], ids=["fast", "slow"])
 KERNELS = [name for name, f in vars(slow).items() if inspect.isfunction(f) and not name.startswith("_")]
 FEW_BITS = np.uint64(0xC000000000000000)
+WORD_HASHES = [0, 625666341681347298, 3931566057281096471]
+BYTE_HASHES = [0, 10126467020469440437, 15075452636857179951]
 words = st.lists(st.integers(-3, 12) | st.integers(-(2**63), 2**63 - 1), max_size=60)
 values = st.lists(st.binary(max_size=40), max_size=40)
 
@@ -216,3 +218,12 @@ def test_every_array_index_is_unsigned(name: str) -> None:
             indexes.append(annotation.typemap[node.index.name])
     assert indexes
     assert all(not index.signed for index in indexes), f"{name}: {indexes}"
+
+
+def test_hashes_are_what_states_on_disk_were_placed_by() -> None:
+    """Rows are in partitions by these values: another hash is another state format."""
+    of_words, of_bytes = np.empty(3, np.uint64), np.empty(3, np.uint64)
+    fast.hash_words(array([0, 1, -1]), ALL_BITS, of_words)
+    fast.hash_bytes(*flat([b"", b"key", b"a key of more than sixteen bytes"]), ALL_BITS, of_bytes)
+    assert of_words.tolist() == WORD_HASHES
+    assert of_bytes.tolist() == BYTE_HASHES

@@ -8,7 +8,7 @@ from itertools import pairwise
 import pyarrow as pa
 from hypothesis import strategies as st
 
-from tests.harness import ABANDONED, CRASH, OK, TORN, TWICE
+from tests.harness import ABANDONED, CRASH, LIMITED, OK, TORN, TWICE
 
 TYPES = {
     "i": [pa.int8(), pa.int16(), pa.int32(), pa.int64()],
@@ -128,6 +128,6 @@ def cases(draw: st.DrawFn, most_inputs: int = 4, most_rows: int = 8, faults: boo
     query = f"SELECT {numbers}{payload}, r0.n * 2 + 1 AS odd FROM " + ", ".join(scripts)
     query += " WHERE " + " AND ".join([*conditions, *where])
     partitions = draw(st.integers(1, 3)) if star else 1
-    kinds = [OK, OK, CRASH, TORN, TWICE, ABANDONED] if faults else [OK]
+    kinds = [OK, OK, CRASH, TORN, TWICE, ABANDONED, LIMITED] if faults else [OK]
     schedule = tuple(draw(st.lists(st.sampled_from(kinds), max_size=5)))
     return Case(scripts, query, partitions, schedule)

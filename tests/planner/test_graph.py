@@ -176,7 +176,7 @@ def test_the_fingerprint_knows_what_matters() -> None:
     assert differences(base, describe(other)) == [
         "source p: option path was /p, is now /q",
         "input o: filter was not given, is now (f > 1)",
-        "input o: key was id (integer), is now id (double)",
+        "input o: key was id (integer as BIGINT), is now id (double)",
         "input o: column id was not stored",
         "input p: key was oid (integer), is now g (double)",
         "input p: column amount is stored no longer",

@@ -98,7 +98,7 @@ def test_expressions() -> None:
     assert where("p.ts - o.ts < INTERVAL 90 SECONDS") == "((p.ts - o.ts) < INTERVAL '90000000' MICROSECOND)"
     assert where("o.d - INTERVAL '1' WEEK > '2024-01-01'") == "(o.d + INTERVAL '-7' DAY > '2024-01-01')"
     assert where("name NOT LIKE 'a%' OR NOT name IS NULL") == "((NOT o.Name LIKE 'a%') OR (o.Name IS NOT NULL))"
-    assert where("name NOT LIKE 'a/%' ESCAPE '/'") == "(NOT o.Name LIKE 'a/%')"
+    assert where("name NOT LIKE 'a/%' ESCAPE '/'") == "(NOT o.Name LIKE 'a/%' ESCAPE '/')"
     assert where("CASE name WHEN 'a' THEN true END") == "CASE WHEN (o.Name = 'a') THEN true END"
     assert where("o.id IN (1, -2, 3000000000)") == "(o.id IN (1, -2, 3000000000))"
     assert where("TRY_CAST(name AS INT) <=> 5") == "(TRY_CAST(o.Name AS INT) <=> 5)"

@@ -188,3 +188,17 @@ def test_source_log_after_a_crash_in_the_middle_of_a_merge(tmp_path: Path) -> No
     assert reopened.read(0, 3) == [{"n": 0}, {"n": 1}, {"n": 2}]
     reopened.append([{"n": 3}])
     assert DurableLog(str(tmp_path), "orders").read(2, 4) == [{"n": 2}, {"n": 3}]
+
+
+def test_leftovers_of_attempts_that_were_cut_off_are_removed(tmp_path: Path) -> None:
+    """Whatever the attempt is called: ids are hexadecimal and may look like a version."""
+    run(options(2), tmp_path)
+    directory = partition_directory(tmp_path)
+    for attempt in ("123456789012abcd", "abcdef", "999999999999"):
+        (directory / f".tmp-{attempt}-rows-000000000001-a-{attempt}.arrow").touch()
+        (directory / f".tmp-{attempt}-version-000000000001.json").touch()
+    store = StateStore(str(directory.parent), 0)
+    store._collect_garbage(2, "other")
+    assert len(list(directory.glob(".tmp-*"))) == 6  # an attempt at version 1 may still be under way
+    store._collect_garbage(3, "other")
+    assert list(directory.glob(".tmp-*")) == []

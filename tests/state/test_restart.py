@@ -1,0 +1,146 @@
+"""Restarts with a state that is there: other options, another time, other files."""
+
+from pathlib import Path
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+from spark_mjoin import task
+from spark_mjoin.errors import StateError
+from spark_mjoin.state.partition import Segment
+from spark_mjoin.state.store import FAN_OUT, LARGE_BYTES, StateStore
+from tests.harness import LIMITED, ReadAllAvailable, reader, run, scripted
+
+ORDERS = [pa.table({"id": [i], "name": [f"order{i}"]}) for i in range(8)]
+PAYMENTS = [pa.table({"id": [i - 1], "name": [f"pay{i - 1}"]}) for i in range(8)]
+QUERY = "SELECT o.id, o.name AS o_name, p.name AS p_name FROM o JOIN p ON o.id = p.id"
+
+
+class Query:
+    """A query that is stopped and started again: its checkpoint is the list of offsets."""
+
+    def __init__(self, options: dict[str, str], state: Path) -> None:
+        self.options = {**options, "stateLocation": str(state)}
+        self.offsets = [reader(self.options).initialOffset()]
+
+    def restart(self, batches: int = 1, **changed: str) -> list[tuple]:
+        """Run some batches in a fresh process, as far as this one can be; the rows that came out."""
+        task._CACHE.clear()
+        current = reader({**self.options, **changed})
+        found: list[tuple] = []
+        for _ in range(batches):
+            start = self.offsets[-1]
+            end = current.latestOffset(start, ReadAllAvailable())
+            for partition in current.partitions(start, end):
+                for batch in current.read(partition):
+                    found += [tuple(row.values()) for row in batch.to_pylist()]
+            self.offsets.append(end)
+        return found
+
+
+def test_another_order_of_the_inputs_is_refused(tmp_path: Path) -> None:
+    query = Query(scripted({"o": ORDERS, "p": PAYMENTS}, QUERY), tmp_path)
+    query.restart(2)
+    with pytest.raises(StateError, match="order of the inputs in the query was o, p, is now p, o"):
+        query.restart(query="SELECT o.id, o.name AS o_name, p.name AS p_name FROM p JOIN o ON o.id = p.id")
+    assert query.restart() == [(1, "order1", "pay1")]
+
+
+def files(tmp_path: Path, first: pa.Table, second: pa.Table) -> tuple[Query, Path]:
+    """A query over parquet files without a declared schema, stopped after the first file, which is then removed."""
+    for alias in "xy":
+        (tmp_path / alias).mkdir()
+    pq.write_table(first, tmp_path / "x" / "1.parquet")
+    pq.write_table(pa.table({"id": [-1]}), tmp_path / "y" / "1.parquet")
+    columns = [name for name in first.column_names if name != "id"]
+    options = {"query": "SELECT x.id, " + ", ".join(f"x.{c}" for c in columns) + " FROM x JOIN y ON x.id = y.id"}
+    for alias in "xy":
+        options |= {f"source.{alias}.format": "parquet", f"source.{alias}.path": str(tmp_path / alias)}
+    query = Query(options, tmp_path / "state")
+    assert query.restart() == []
+    (tmp_path / "x" / "1.parquet").unlink()
+    pq.write_table(second, tmp_path / "x" / "2.parquet")
+    pq.write_table(pa.table({"id": first["id"]}), tmp_path / "y" / "2.parquet")
+    return query, tmp_path
+
+
+def test_columns_are_found_by_name_when_files_change_their_order(tmp_path: Path) -> None:
+    first = pa.table({"id": [1], "a": ["A1"], "b": ["B1"]})
+    query, _ = files(tmp_path, first, pa.table({"id": [2], "b": ["B2"], "a": ["A2"]}))
+    assert query.restart() == [(1, "A1", "B1")]
+
+
+def test_another_type_of_a_key_that_is_given_out_is_refused(tmp_path: Path) -> None:
+    first = pa.table({"id": [2**32 + 7], "a": ["A"]})
+    query, _ = files(tmp_path, first, pa.table({"id": pa.array([7], pa.int32()), "a": ["B"]}))
+    with pytest.raises(StateError, match=r"key was `?id`? .*BIGINT.*, is now `?id`? .*INT"):
+        query.restart()
+
+
+@pytest.mark.parametrize("change", ["name LIKE 'a!_b' ESCAPE '!'", "o.id * 0.1 = 0.3"])
+def test_another_filter_is_refused(tmp_path: Path, change: str) -> None:
+    other = {"name LIKE 'a!_b' ESCAPE '!'": "o.name LIKE 'a!_b'", "o.id * 0.1 = 0.3": "o.id * 1e-1 = 3e-1"}[change]
+    query = Query(scripted({"o": ORDERS, "p": PAYMENTS}, f"{QUERY} WHERE {change.replace('name', 'o.name')}"), tmp_path)
+    query.restart()
+    with pytest.raises(StateError, match="filter was"):
+        query.restart(query=f"{QUERY} WHERE {other}")
+
+
+def test_a_checkpoint_that_was_set_back_goes_on_and_keeps_its_state(tmp_path: Path) -> None:
+    query = Query(scripted({"o": ORDERS, "p": PAYMENTS}, QUERY), tmp_path)
+    everything = query.restart(6)
+    del query.offsets[3:]  # back to version 2, which is not kept any more: it is rebuilt from the input
+    assert query.restart(4) == everything[1:]
+    assert query.restart() == [(5, "order5", "pay5")]
+
+
+def test_a_state_of_another_time_is_refused(tmp_path: Path) -> None:
+    query = Query(scripted({"o": ORDERS, "p": PAYMENTS}, QUERY), tmp_path)
+    query.restart(3)
+    query.offsets[-1] = {**query.offsets[-1], "positions": query.offsets[-2]["positions"]}
+    with pytest.raises(StateError, match="not of the same time"):
+        query.restart()
+
+
+def test_batches_that_are_always_cut_off_are_read_again_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    again: list[tuple[int, int]] = []
+    rebuild = task._rebuild
+
+    def counted(job: object, state: object, *others: object) -> None:
+        again.append((job.version, state.version))
+        rebuild(job, state, *others)
+
+    monkeypatch.setattr(task, "_rebuild", counted)
+    script = [pa.table({"id": [1]})] * 6
+    options = scripted({"o": script, "p": script}, "SELECT o.id FROM o JOIN p ON o.id = p.id")
+    results = run(options, tmp_path, [LIMITED] * 5)
+    assert again == [(version, version - 1) for version in (1, 2, 3, 4, 5)]
+    assert [t.num_rows for t in results] == [0, 0, 0, 0, 0, 6 * 6 - 5 * 5]
+
+
+def test_small_segments_are_merged_behind_a_large_one() -> None:
+    store = StateStore("unused", 0)
+
+    def after(sizes: list[int]) -> int:
+        """The number of files after segments of these sizes, at one row each."""
+        segments: list[Segment] = []
+        for row, size in enumerate(sizes):
+            (start, end, level), replaced = store._add(segments, row + 1)
+            total = size + sum(s.bytes for s in replaced)
+            segments = [s for s in segments if s not in replaced]
+            segments.append(Segment("x", 0, start, end, level, total, 0))
+        return len(segments)
+
+    few = 4 * FAN_OUT
+    assert after([1] * 1000) < few
+    assert after([2 * LARGE_BYTES] + [1] * 1000) < few
+    assert after([LARGE_BYTES // 6] * 7 + [1] * 1000) < few + 7
+
+
+def test_an_alias_that_is_no_file_name(tmp_path: Path) -> None:
+    results = run(
+        scripted({"o": ORDERS, "p": PAYMENTS}, "SELECT `a/b`.id FROM o `a/b` JOIN p `.. %` ON `a/b`.id = `.. %`.id"),
+        tmp_path,
+    )
+    assert sum(t.num_rows for t in results) == 7
