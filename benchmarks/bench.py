@@ -36,9 +36,9 @@ def main(arguments: list[str] | None = None) -> int:
         partitions=options.partitions,
         mjoin_memory=options.mjoin_memory,
         spark_memory=options.spark_memory,
-        stock_checkpoints=options.stock_checkpoints,
+        forkless_checkpoints=options.forkless_checkpoints,
     )
-    settings = {"spark checkpoints": "stock" if options.stock_checkpoints else "without forks"}
+    settings = {"spark checkpoints": "without forks" if options.forkless_checkpoints else "stock"}
     results = report.Results(options.scale, machine() | settings)
     for letter in options.workloads:
         for measurement in run_workload(WORKLOADS[letter], chosen, options):
@@ -144,7 +144,7 @@ def _parser() -> argparse.ArgumentParser:
     add("--no-verify", dest="verify", action="store_false", help="skip the untimed runs that compare the rows")
     add("--rocksdb", action="store_true", help="Spark's own joins with the RocksDB state store as well")
     add("--spark-one-batch", action="store_true", help="Spark's own joins without a per-trigger limit as well")
-    add("--stock-checkpoints", action="store_true", help="leave out the settings that save Spark a fork per file")
+    add("--forkless-checkpoints", action="store_true", help="set what saves Spark a fork per checkpoint file")
     add("--partitions", type=int, help="mjoin's option of that name (default: left out)")
     add("--mjoin-memory", default="1g", help="spark.driver.memory for mjoin")
     add("--spark-memory", default="6g", help="spark.driver.memory for Spark's own joins")

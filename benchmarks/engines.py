@@ -26,11 +26,11 @@ FORKLESS_CHECKPOINTS = {
     ),
     "spark.hadoop.fs.file.impl": "org.apache.hadoop.fs.RawLocalFileSystem",
 }
-"""For every Spark session, mjoin's and Spark's own, unless --stock-checkpoints.
+"""For every Spark session, mjoin's and Spark's own, with --forkless-checkpoints.
 
 Without Hadoop's native library Spark forks a `chmod` or `readlink` for most files that it writes to a local disk. Two
-chained joins keep 16 state stores, so this would slow down Spark's own joins far more than mjoin (at scale 0.02 by
-1.5 to 2.5 times) and make our ratios look better than the joins are.
+chained joins keep many state stores, so this slows Spark's own joins down more than mjoin. It is what one gets from
+`pip install pyspark` on a local disk, and so it is the default here; on HDFS or an object store it does not happen.
 """
 
 Kind = Literal["mjoin", "spark", "duckdb", "kernel"]
@@ -113,12 +113,12 @@ def engines(
     partitions: int | None,
     mjoin_memory: str,
     spark_memory: str,
-    stock_checkpoints: bool,
+    forkless_checkpoints: bool,
 ) -> list[Engine]:
     """All engines of the asked-for groups, in the order of the table."""
     options = {} if partitions is None else {"partitions": str(partitions)}
     # Two shuffle partitions: one per core, as the state of a join is per partition and 200 would only add overhead.
-    common = {} if stock_checkpoints else FORKLESS_CHECKPOINTS
+    common = FORKLESS_CHECKPOINTS if forkless_checkpoints else {}
     tuned = common | {"spark.sql.shuffle.partitions": "2"}
     on_rocksdb = tuned | {
         "spark.sql.streaming.stateStore.providerClass": (

@@ -11,10 +11,6 @@ comes back as the INT or DATE that it was.
 
 from __future__ import annotations
 
-import mmap
-import os
-import resource
-import sys
 from typing import Any, Protocol
 
 import numpy as np
@@ -27,11 +23,6 @@ Array = npt.NDArray[Any]
 
 MAX_GATHERED_BYTES = 256 << 20
 
-RESERVE_FROM_BYTES = 1 << 20  # smaller buffers are plain arrays: a huge page each would be waste
-RESERVE_BYTES = int(os.environ.get("SPARK_MJOIN_RESERVE_BYTES", 1 << 30))  # of address space; 0 switches it off
-_MAP_NORESERVE = 0x4000
-_LIMITED = resource.getrlimit(resource.RLIMIT_AS)[0] != resource.RLIM_INFINITY
-
 
 class GatherTooLarge(Exception):
     """The strings of the rows asked for exceed MAX_GATHERED_BYTES: ask for fewer rows."""
@@ -40,9 +31,8 @@ class GatherTooLarge(Exception):
 class Buffer:
     """A growable flat array; `room` elements are always readable behind the used ones.
 
-    A small buffer doubles. A large one lives in an address range that is reserved for what it may become and is only
-    backed by memory where it was written, in huge pages: it grows without copying and without touching new pages twice.
-    Where no range is to be had (a limit on the address space), it goes on doubling.
+    It doubles: numpy asks for huge pages where an array is large, and what is not written yet costs no memory. Address
+    ranges reserved beforehand, which grow without a copy, were slower in whole queries (docs/performance.md).
     """
 
     __slots__ = ("array", "room")
@@ -54,25 +44,10 @@ class Buffer:
     def reserve(self, size: int) -> Array:
         """The array, with space for `size` elements; the old contents are kept."""
         if size + self.room > self.array.size:
-            wanted = max(size, 2 * self.array.size) + self.room
-            grown = _reserved(wanted, self.array.dtype)
+            grown = np.empty(max(size, 2 * self.array.size) + self.room, self.array.dtype)
             grown[: self.array.size] = self.array
             self.array = grown
         return self.array
-
-
-def _reserved(size: int, dtype: np.dtype[Any]) -> Array:
-    """An array of at least `size` elements, whose unused part costs nothing."""
-    nbytes = size * dtype.itemsize
-    if nbytes < RESERVE_FROM_BYTES or not RESERVE_BYTES or _LIMITED or sys.platform != "linux":
-        return np.empty(size, dtype)
-    length = max(RESERVE_BYTES, 4 * nbytes)
-    try:
-        reserved = mmap.mmap(-1, length, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS | _MAP_NORESERVE)
-        reserved.madvise(mmap.MADV_HUGEPAGE)
-    except OSError:  # no such range, or a kernel without huge pages
-        return np.empty(size, dtype)
-    return np.frombuffer(reserved, dtype)
 
 
 class Column(Protocol):
