@@ -68,7 +68,7 @@ CASES: dict[str, Callable[[Path], dict[str, str]]] = {
 }
 
 
-@pytest.fixture(params=sorted(REGISTRY))
+@pytest.fixture(params=sorted(CASES))
 def source(request: pytest.FixtureRequest, tmp_path: Path) -> Source:
     return create("a", request.param, CASES[request.param](tmp_path))
 
