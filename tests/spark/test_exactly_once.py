@@ -139,7 +139,7 @@ REFUSED = {
     ),
     "other key": (
         {"query": "SELECT a.k, a.x, b.y, c.z FROM a JOIN b ON a.x = b.y JOIN c ON a.x = c.z"},
-        "input a: key was k (integer), is now x (integer)",
+        "input a: key was k (integer as BIGINT), is now x (integer as BIGINT)",
     ),
     "other filter": ({"query": f"{STAR} WHERE b.y > 0"}, "input b: filter was not given, is now"),
     "one source less": (
