@@ -105,10 +105,10 @@ def _rebuild(task: PartitionTask, state: PartitionState, store: StateStore, atte
     log.warning("state version %d was not committed; reading again from version %d", task.version, state.version)
     assert task.location is not None
     ranges = {}
-    for number, source in enumerate(task.spec.sources):
+    for source in task.spec.sources:
         history = DurableLog(task.location, source.alias)
         since, until = state.positions[source.alias], task.start[source.alias]
-        ranges[source.alias] = sources.open_source(task.spec.sources[number]).plan(since, until, history)
+        ranges[source.alias] = sources.open_source(source).plan(since, until, history)
     counts = BatchCounts([0] * len(task.spec.inputs))
     for number in range(len(task.spec.inputs)):
         for batch in read(task.spec, number, ranges):
