@@ -17,8 +17,11 @@ from spark_mjoin.errors import OptionError, listed, nearest
 from spark_mjoin.model import Settings
 
 _LIMITS = ("maxRowsPerTrigger", "maxFilesPerTrigger", "maxBytesPerTrigger")
-_KNOWN = ("query", "on", "partitions", "memory", "overflow", "stateLocation", *_LIMITS)
-_PLANNED = ("flush", "window", "goal")
+_OVERFLOW = ("flush", "blockingThreshold", "diskFuel", "segmentCompression")
+_KNOWN = ("query", "on", "partitions", "memory", "overflow", "stateLocation", *_OVERFLOW, *_LIMITS)
+_PLANNED = ("window", "goal")
+_POLICIES = ("adaptive", "coordinated", "largest", "random")
+_COMPRESSIONS = ("none", "lz4", "zstd")
 _WITHOUT_FILES = ("wisconsin",)
 _IDENTIFIER = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 _SIZE = re.compile(r"(\d+)\s*([kmgt]?)(?:i?b)?", re.IGNORECASE)
@@ -159,16 +162,29 @@ def _meaning(top: Mapping[str, str], source_count: int) -> tuple[str | None, tup
 
 
 def _settings(top: Mapping[str, str]) -> Settings:
-    overflow = top.get("overflow", "fail").strip().lower()
-    if overflow in ("spill", "shed"):
-        raise OptionError(f"option 'overflow': '{overflow}' is not available in this version; 'fail' is")
-    if overflow != "fail":
-        raise OptionError(
-            f"option 'overflow': unknown value '{overflow}'.{nearest(overflow, ('spill', 'shed', 'fail'))}"
-            " This version has: fail"
-        )
+    overflow = _choice(top, "overflow", ("spill", "shed", "fail"), "spill")
+    if overflow == "shed":
+        raise OptionError("option 'overflow': 'shed' is not available in this version; 'spill' and 'fail' are")
+    defaults = Settings()
+    blocking, fuel = top.get("blockingthreshold"), top.get("diskfuel")
+    compression = _choice(top, "segmentCompression", _COMPRESSIONS, "none")
     return Settings(
         partitions=parse_count(top.get("partitions", "1"), "partitions"),
         memory_bytes=parse_bytes(top["memory"], "memory") if "memory" in top else None,
         state_location=top.get("statelocation", "").strip() or None,
+        overflow=overflow,
+        flush=_choice(top, "flush", _POLICIES, defaults.flush),
+        blocking_rows=defaults.blocking_rows if blocking is None else parse_count(blocking, "blockingThreshold"),
+        fuel_bytes=defaults.fuel_bytes if fuel is None else parse_bytes(fuel, "diskFuel"),
+        compression=None if compression == "none" else compression,
     )
+
+
+def _choice(top: Mapping[str, str], option: str, values: tuple[str, ...], default: str) -> str:
+    """One of some words; OptionError with the nearest one for anything else."""
+    value = top.get(option.lower(), default).strip().lower()
+    if value not in values:
+        raise OptionError(
+            f"option '{option}': unknown value '{value}'.{nearest(value, values)} Values are: {listed(values)}"
+        )
+    return value

@@ -63,6 +63,11 @@ class MJoinDataSource(DataSource):
                 raise OptionError(f"source '{idle}' is not in option 'query': join it, or remove 'source.{idle}.…'")
             if spec.star_class is None:
                 settings = replace(settings, partitions=1)  # no key that all inputs have to split the rows by
+                if settings.flush == "coordinated":
+                    raise OptionError(
+                        "option 'flush': 'coordinated' needs a key that all inputs have, and this join has none; "
+                        "'adaptive', 'largest' and 'random' work on every join"
+                    )
             self._compiled = spec, settings
         return self._compiled
 

@@ -7,9 +7,17 @@ camelCase), the same whichever way they reach the user.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, Protocol, TypeVar
+
+
+class _Sized(Protocol):
+    @property
+    def num_rows(self) -> int: ...
+
+
+Counted = TypeVar("Counted", bound=_Sized)
 
 
 @dataclass
@@ -41,39 +49,94 @@ class WorkCounts:
 
 
 @dataclass
+class PhaseCounts:
+    """What one phase did in one batch."""
+
+    rows: int = 0  # results
+    seconds: float = 0.0  # without the time that it waited for results to be taken
+    work: WorkCounts = field(default_factory=WorkCounts)
+
+    def timed(self, batches: Iterable[Counted], clock: Callable[[], float]) -> Iterator[Counted]:
+        """Pass results on, counting them and the time that they took."""
+        started = clock()
+        for results in batches:
+            self.rows += results.num_rows
+            self.seconds += clock() - started
+            yield results
+            started = clock()
+        self.seconds += clock() - started
+
+
+PHASES = ("memoryToMemory", "diskToMemory", "diskToDisk")
+
+
+@dataclass
 class BatchCounts:
     """What one batch did in one partition, as its manifest keeps it."""
 
     rows_in: list[int]  # per input, rows that reached the state
-    rows_out: int = 0
-    time_ms: int = 0
-    memory_bytes: int = 0
+    memory_to_memory: PhaseCounts = field(default_factory=PhaseCounts)
+    disk_to_memory: PhaseCounts = field(default_factory=PhaseCounts)
+    disk_to_disk: PhaseCounts = field(default_factory=PhaseCounts)
+    memory_bytes: int = 0  # at the end of the batch
+    peak_bytes: int = 0  # the most that was accounted for at any time
     disk_bytes: int = 0
-    work: WorkCounts = field(default_factory=WorkCounts)
+    flushes: int = 0
+    rows_flushed: int = 0
+    bytes_flushed: int = 0
+    rows_resident: int = 0
+    rows_deferred: int = 0
+    expected_results: float = 0.0  # what the rows so far are expected to give in all
+
+    @property
+    def phases(self) -> tuple[PhaseCounts, ...]:
+        return self.memory_to_memory, self.disk_to_memory, self.disk_to_disk
+
+    @property
+    def rows_out(self) -> int:
+        return sum(phase.rows for phase in self.phases)
+
+    @property
+    def work(self) -> WorkCounts:
+        """Of arrivals: the planner learns from these."""
+        return self.memory_to_memory.work
 
     def to_json(self) -> dict[str, Any]:
-        return {
-            "rowsIn": self.rows_in,
-            "memoryToMemoryRows": self.rows_out,
-            "memoryToMemoryTimeMs": self.time_ms,
-            "memoryToMemoryProbes": self.work.probes,
-            "hashes": self.work.hashes,
-            "moves": self.work.moves,
-            "comparisons": self.work.comparisons,
+        out: dict[str, Any] = {"rowsIn": self.rows_in}
+        for name, phase in zip(PHASES, self.phases, strict=True):
+            out |= {
+                f"{name}Rows": phase.rows,
+                f"{name}TimeMs": round(1000 * phase.seconds),
+                f"{name}Probes": phase.work.probes,
+            }
+        return out | {
+            "hashes": sum(phase.work.hashes for phase in self.phases),
+            "moves": sum(phase.work.moves for phase in self.phases),
+            "comparisons": sum(phase.work.comparisons for phase in self.phases),
             "memoryUsedBytes": self.memory_bytes,
+            "memoryPeakBytes": self.peak_bytes,
             "diskUsedBytes": self.disk_bytes,
+            "flushes": self.flushes,
+            "rowsFlushed": self.rows_flushed,
+            "bytesFlushed": self.bytes_flushed,
+            "numRowsInMemory": self.rows_resident,
+            "deferredRows": self.rows_deferred,
+            "expectedResults": self.expected_results,
         }
 
 
 _SUMMED = (
-    "memoryToMemoryRows",
-    "memoryToMemoryTimeMs",
-    "memoryToMemoryProbes",
+    *(f"{phase}{figure}" for phase in PHASES for figure in ("Rows", "TimeMs", "Probes")),
     "hashes",
     "moves",
     "comparisons",
     "memoryUsedBytes",
+    "memoryPeakBytes",
     "diskUsedBytes",
+    "flushes",
+    "rowsFlushed",
+    "bytesFlushed",
+    "deferredRows",
 )
 
 
@@ -83,19 +146,24 @@ def report(
     """The metrics of one version, from the manifests that its partitions committed."""
     sums: dict[str, int] = dict.fromkeys(_SUMMED, 0)
     rows, rows_in, orders = [0] * len(aliases), [0] * len(aliases), [""] * len(aliases)
-    results = 0
+    results, resident, expected = 0, 0, 0.0
     for manifest in manifests:
         batch = manifest["batch"]
         for name in _SUMMED:
-            sums[name] += batch[name]
+            sums[name] += batch.get(name, 0)
         rows = [a + b for a, b in zip(rows, manifest["rows"], strict=True)]
         rows_in = [a + b for a, b in zip(rows_in, batch["rowsIn"], strict=True)]
         results += manifest["results"]
+        resident += batch.get("numRowsInMemory", sum(manifest["rows"]))
+        expected += batch.get("expectedResults", manifest["results"])
         orders = [a or b for a, b in zip(orders, manifest["orders"], strict=True)]
     metrics = {name: str(value) for name, value in sums.items()}
     if memory_bytes is not None:
         metrics["memoryBudgetBytes"] = str(memory_bytes)
-    metrics["numRowsTotal"] = metrics["numRowsInMemory"] = str(sum(rows))
+    metrics["numRowsTotal"] = str(sum(rows))
+    metrics["numRowsInMemory"] = str(resident)
+    metrics["numRowsOnDisk"] = str(sum(rows) - resident)
+    metrics["completeness"] = f"{results / expected:.4f}" if expected > results else "1.0"
     metrics["resultsTotal"] = str(results)
     for i, alias in enumerate(aliases):
         metrics[f"{alias}NumRowsTotal"] = str(rows[i])

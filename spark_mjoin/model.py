@@ -13,7 +13,10 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
+import numpy.typing as npt
 import pyarrow as pa
+
+Array = npt.NDArray[Any]
 
 # --- expressions -----------------------------------------------------------------------------------------------
 
@@ -169,10 +172,35 @@ class Settings:
     partitions: int = 1
     memory_bytes: int | None = None  # budget of the resident state over all partitions
     state_location: str | None = None
+    overflow: str = "spill"  # what happens when the budget is reached
+    flush: str = "adaptive"  # which rows leave memory then
+    blocking_rows: int = 10_000  # a batch with fewer rows leaves time for disk work
+    fuel_bytes: int = 256 << 20  # how much disk work one batch does in a partition
+    compression: str | None = None  # of segments
 
 
 Position = dict[str, Any]  # how far a source was read: JSON, opaque to all but the source
 Range = dict[str, Any]  # rows between two positions: JSON, read by `Source.read`
+
+
+@dataclass(frozen=True)
+class DiskWork:
+    """Disk work on some buckets: a pass over all inputs, or a visit of the disk part of one."""
+
+    buckets: tuple[int, ...]  # of the main class for a pass, of the input's own for a visit
+    visited: int | None = None  # the input whose disk part is joined with the others' memory; None: a pass
+    urgent: bool = False  # to be done even when inputs do not block
+
+
+@dataclass(frozen=True)
+class OverflowPlan:
+    """How a partition keeps to its memory in one batch: decided on the driver and recorded in the offset."""
+
+    memory_bytes: int | None  # the partition's budget; None: no limit any more, but there is disk work left
+    flush: str
+    blocking_rows: int
+    fuel_bytes: int
+    work: tuple[DiskWork, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -187,7 +215,10 @@ class PartitionTask:
     end: Mapping[str, Position]
     ranges: Mapping[str, list[Range]]  # source alias -> rows between start and end
     location: str | None = None  # directory of the query's state; None: a batch read, which keeps none
-    memory_bytes: int | None = None  # this partition's share of the budget
+    memory_bytes: int | None = None  # the partition's budget where exceeding it is an error
+    overflow: OverflowPlan | None = None  # how to keep to a budget; None: everything stays in memory
+    earlier: OverflowPlan | None = None  # the same for the batch before, should it have to be made up for
+    compression: str | None = None  # of segments
 
     @property
     def share(self) -> tuple[int, int]:

@@ -3,7 +3,9 @@
 The offset is the plan (DESIGN, invariant 3): it holds the query's id, the version of the state and how far each source
 was read. Spark keeps it in the checkpoint, and gives it back after a crash without asking for a new one first.
 
-    {"query": "5f0c...", "version": 7, "positions": {"orders": {...}, "payments": {...}}}
+    {"query": "5f0c...", "version": 7, "positions": {"orders": {...}, "payments": {...}}, "plan": {...}}
+
+With a memory budget, `plan` holds the budget, the flush policy and the disk work of the batch (planner.manager).
 
 The id is drawn when a query begins and names the directory of its state: a new checkpoint never meets the state of an
 older run, and several queries may share one `stateLocation`.
@@ -14,7 +16,8 @@ Spark's `commit` is not needed: tasks remove what is old when they publish what 
 from __future__ import annotations
 
 import uuid
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import pyarrow as pa
@@ -28,7 +31,8 @@ from pyspark.sql.streaming.datasource import (
 
 from spark_mjoin import filesystem, metrics, sources
 from spark_mjoin.errors import OptionError
-from spark_mjoin.model import JoinSpec, PartitionTask, Position, Settings, SourceSpec
+from spark_mjoin.model import DiskWork, JoinSpec, OverflowPlan, PartitionTask, Position, Settings, SourceSpec
+from spark_mjoin.planner import manager
 from spark_mjoin.planner.fingerprint import describe, differences
 from spark_mjoin.sources.memory_log import MemoryLog
 from spark_mjoin.sources.protocol import Limits, Source
@@ -61,9 +65,24 @@ class MJoinBatchReader(DataSourceReader):
             start[alias] = source.initial()
             end[alias] = source.latest(start[alias], Limits(), found)
             ranges[alias] = source.plan(start[alias], end[alias], found)
+        settings = self._settings
+        plan = _Plan.of(settings) if settings.memory_bytes is not None and settings.overflow == "spill" else None
         return [
-            JoinPartition(PartitionTask(self._spec, p, partitions, 0, start, end, ranges, None, memory))
-            for p, partitions, memory in _shares(self._settings)
+            JoinPartition(
+                PartitionTask(
+                    self._spec,
+                    p,
+                    settings.partitions,
+                    0,
+                    start,
+                    end,
+                    ranges,
+                    memory_bytes=_hard_limit(settings),
+                    overflow=plan.of_partition(p, settings.partitions) if plan else None,
+                    compression=settings.compression,
+                )
+            )
+            for p in range(settings.partitions)
         ]
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
@@ -85,7 +104,9 @@ class MJoinStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         self._limits = [sources.limits(s.alias, dict(s.options)) for s in spec.sources]
         self._logs: dict[str, list[DurableLog]] = {}
         self._freeze = False
+        self._ended = False  # what is there now is all that will come
         self._newest: Offset | None = None
+        self._overflowed: bool | None = None
 
     # --- offsets ---------------------------------------------------------------------------------------------
 
@@ -106,16 +127,53 @@ class MJoinStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         if self._freeze:
             for source, found in zip(self._sources, logs, strict=True):
                 source.freeze(found)
-            self._freeze = False
+            self._freeze, self._ended = False, True
         positions: dict[str, Position] = {}
         for (described, source), limits, found in zip(self._with_specs(), self._limits, logs, strict=True):
             limits = Limits() if isinstance(limit, ReadAllAvailable) else limits
             positions[described.alias] = source.latest(start["positions"][described.alias], limits, found)
-        if positions == start["positions"]:
+        plan = self._plan(start, positions)
+        idle = positions == start["positions"] and not (plan and any(plan["work"]))
+        if idle:
             self._newest = start
         else:
             self._newest = {"query": start["query"], "version": start["version"] + 1, "positions": positions}
+            if plan is not None:
+                self._newest["plan"] = plan
         return self._newest
+
+    def _plan(self, start: Offset, positions: Mapping[str, Position]) -> dict[str, Any] | None:
+        """How the next batch keeps to its memory, and the disk work that it does; None where all is in memory.
+
+        With no new input and work left, only the version advances: a tick.
+        """
+        settings = self._settings
+        if settings.overflow != "spill" or not (settings.memory_bytes or self._has_overflowed(start)):
+            return None
+        ended = self._ended and positions == start["positions"]
+        work = [
+            manager.plan_work(self._spec, manifest, settings.fuel_bytes, ended) if manifest is not None else ()
+            for manifest in self._manifests(start)
+        ]
+        return _Plan.of(settings, tuple(work)).to_json()
+
+    def _has_overflowed(self, offset: Offset) -> bool:
+        """Whether a state that is gone on with without a budget had one before, and may have disk work left."""
+        if self._overflowed is None:
+            manifests = self._manifests(offset)
+            self._overflowed = any(m is not None and bool(m.get("residency")) for m in manifests)
+        return self._overflowed
+
+    def _manifests(self, offset: Offset) -> list[dict[str, Any] | None]:
+        """The newest manifest of every partition that is not past an offset."""
+        found: list[dict[str, Any] | None] = []
+        for p in range(self._settings.partitions):
+            store = Manifests(self._location(offset), p)
+            version = offset["version"]
+            if version and not store.has(version):
+                version = max((v for v in store.versions() if v <= version), default=0)
+            found.append(store.manifest(version) if version else None)
+        return found
 
     def reportLatestOffset(self) -> Offset | None:
         """Shown in the query's progress as `latestOffset`: the metrics of the newest version that is committed."""
@@ -147,13 +205,26 @@ class MJoinStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             described.alias: source.plan(begin[described.alias], end["positions"][described.alias], found)
             for (described, source), found in zip(self._with_specs(), logs, strict=True)
         }
+        partitions = self._settings.partitions
+        plan, earlier = (_Plan.from_json(o["plan"]) if "plan" in o else None for o in (end, start))
         return [
             JoinPartition(
                 PartitionTask(
-                    self._spec, p, partitions, start["version"], begin, end["positions"], ranges, location, memory
+                    self._spec,
+                    p,
+                    partitions,
+                    start["version"],
+                    begin,
+                    end["positions"],
+                    ranges,
+                    location,
+                    memory_bytes=_hard_limit(self._settings),
+                    overflow=plan.of_partition(p, partitions) if plan else None,
+                    earlier=earlier.of_partition(p, partitions) if earlier else None,
+                    compression=self._settings.compression,
                 )
             )
-            for p, partitions, memory in _shares(self._settings)
+            for p in range(partitions)
         ]
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
@@ -194,8 +265,45 @@ def _run(partition: InputPartition) -> Iterator[pa.RecordBatch]:
     return task.run(partition.task, uuid.uuid4().hex)
 
 
-def _shares(settings: Settings) -> list[tuple[int, int, int | None]]:
-    """(partition, partitions, bytes of the memory budget) for every join partition."""
-    count = settings.partitions
-    share = None if settings.memory_bytes is None else settings.memory_bytes // count
-    return [(p, count, share) for p in range(count)]
+def _hard_limit(settings: Settings) -> int | None:
+    """The bytes that a partition may have where more is an error."""
+    if settings.memory_bytes is None or settings.overflow != "fail":
+        return None
+    return settings.memory_bytes // settings.partitions
+
+
+@dataclass(frozen=True)
+class _Plan:
+    """What the offset says about memory and disk work, for all partitions.
+
+    It is in the offset because a replay must flush at the same points, with whatever options the query is started then.
+    """
+
+    memory_bytes: int | None
+    flush: str
+    blocking_rows: int
+    fuel_bytes: int
+    work: tuple[tuple[DiskWork, ...], ...]
+
+    @staticmethod
+    def of(settings: Settings, work: tuple[tuple[DiskWork, ...], ...] = ()) -> _Plan:
+        return _Plan(settings.memory_bytes, settings.flush, settings.blocking_rows, settings.fuel_bytes, work)
+
+    def of_partition(self, partition: int, partitions: int) -> OverflowPlan:
+        share = None if self.memory_bytes is None else self.memory_bytes // partitions
+        work = self.work[partition] if self.work else ()
+        return OverflowPlan(share, self.flush, self.blocking_rows, self.fuel_bytes, work)
+
+    def to_json(self) -> dict[str, Any]:
+        return {
+            "memory": self.memory_bytes,
+            "flush": self.flush,
+            "blocking": self.blocking_rows,
+            "fuel": self.fuel_bytes,
+            "work": [[[list(w.buckets), w.visited, w.urgent] for w in of] for of in self.work],
+        }
+
+    @staticmethod
+    def from_json(body: Mapping[str, Any]) -> _Plan:
+        work = tuple(tuple(DiskWork(tuple(b), visited, urgent) for b, visited, urgent in of) for of in body["work"])
+        return _Plan(body["memory"], body["flush"], body["blocking"], body["fuel"], work)

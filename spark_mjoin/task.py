@@ -1,6 +1,7 @@
 """One join partition in one micro-batch: the executor's whole story.
 
-    load state v ──> for each input: read its ranges ──> insert, probe, give out ──> commit state v + 1
+    load state v ──> for each input: read its ranges ──> insert, probe, give out ──> disk work ──> commit state v + 1
+                                        over budget: rows leave memory ──┘
 
 `run` is a pure function of the task: a retried, speculative or replayed attempt gives the same rows and commits the
 same version. It only looks at a clock to say how long it took.
@@ -14,17 +15,20 @@ from __future__ import annotations
 import logging
 import time
 from collections import OrderedDict
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field
+from tempfile import TemporaryDirectory
 
+import numpy as np
 import pyarrow as pa
 
 from spark_mjoin import sources
 from spark_mjoin.errors import MemoryBudgetError, StateError
-from spark_mjoin.join.operator import Bound, materialise, pooled
+from spark_mjoin.join.operator import Bound
 from spark_mjoin.metrics import BatchCounts
-from spark_mjoin.model import JoinSpec, PartitionTask, Range
-from spark_mjoin.phases import arrival
+from spark_mjoin.model import DiskWork, JoinSpec, OverflowPlan, PartitionTask, Position, Range
+from spark_mjoin.phases import arrival, cleanup, overflow, reactive
 from spark_mjoin.state import meaning
 from spark_mjoin.state.partition import PartitionState
 from spark_mjoin.state.source_log import DurableLog
@@ -35,41 +39,102 @@ log = logging.getLogger(__name__)
 
 def run(task: PartitionTask, attempt: str) -> Iterator[pa.RecordBatch]:
     """Give out the results that this batch completes, and commit the next version of the state."""
-    started = time.perf_counter()
-    waited = 0.0
-    state = load(task, attempt)
-    counts = BatchCounts([0] * len(task.spec.inputs))
-    for bound in pooled(_arrivals(task, state, counts)):
-        for results in materialise(task.spec, state.tables, bound):
-            counts.rows_out += results.num_rows
-            given = time.perf_counter()
-            yield results
-            waited += time.perf_counter() - given
-    counts.memory_bytes = state.nbytes()
-    counts.time_ms = round(1000 * (time.perf_counter() - started - waited))
+    with _store(task) as store:
+        state = load(task, store, attempt)
+        counts = BatchCounts([0] * len(task.spec.inputs))
+        yield from _advance(task, task.overflow, task.ranges, task.version + 1, state, store, counts, attempt)
+        if task.location is not None:
+            _commit(state, store, task.version + 1, task.end, counts, attempt)
+            _CACHE.put(task, state)
+
+
+@contextmanager
+def _store(task: PartitionTask) -> Iterator[StateStore]:
+    """The partition's store; a batch read has one for the time that it runs, should it have to spill."""
     if task.location is not None:
-        StateStore(task.location, task.partition).commit(state, task.version + 1, task.end, counts, attempt)
-        _CACHE.put(task, state)
+        yield StateStore(task.location, task.partition, task.compression)
+        return
+    with TemporaryDirectory(prefix="mjoin-") as directory:
+        yield StateStore(directory, task.partition, task.compression)
 
 
-def _arrivals(task: PartitionTask, state: PartitionState, counts: BatchCounts) -> Iterator[Bound]:
-    """The memory-to-memory phase over all that arrives in this batch."""
-    for number in range(len(task.spec.inputs)):
-        for batch in read(task.spec, number, task.ranges):
-            yield from arrival.arrive(state, number, batch, task.share, counts)
-            _check_budget(task, state)
+def _advance(
+    task: PartitionTask,
+    plan: OverflowPlan | None,
+    ranges: Mapping[str, list[Range]],
+    version: int,
+    state: PartitionState,
+    store: StateStore,
+    counts: BatchCounts,
+    attempt: str,
+) -> Iterator[pa.RecordBatch]:
+    """Take in what arrives, then do the disk work that there is time for; the state is that of `version` then."""
+
+    def arrivals() -> Iterator[Bound | None]:
+        for number in range(len(task.spec.inputs)):
+            for batch in read(task.spec, number, ranges):
+                yield from arrival.arrive(state, number, batch, task.share, counts)
+                counts.peak_bytes = max(counts.peak_bytes, state.nbytes())
+                _check_budget(task, state)
+                if plan is not None and overflow.is_over(state, plan):
+                    yield None
+                    overflow.make_room(state, plan, store, version, attempt, counts)
+
+    yield from counts.memory_to_memory.timed(arrival.results(state, arrivals()), time.perf_counter)
+    if plan is None:
+        return
+    fuel = plan.fuel_bytes
+    for work in _disk_work(task, plan, state, sum(counts.rows_in)):
+        if fuel <= 0:
+            break
+        for number in range(len(state.tables)):
+            store.save(state, number, version, attempt)
+        fuel -= store.bytes_of(state, work.buckets, work.visited)
+        area, buckets = overflow.work_area(plan), work.buckets
+        if work.visited is None:
+            phase = counts.disk_to_disk
+            batches = cleanup.clean(state, store, buckets, area, phase.work)
+        else:
+            phase = counts.disk_to_memory
+            batches = reactive.visit(state, store, work.visited, buckets[0], area, phase.work)
+        yield from phase.timed(batches, time.perf_counter)
 
 
-def load(task: PartitionTask, attempt: str) -> PartitionState:
-    """The state at task.version: from this process's cache, the store, or both; what is missing, from the input."""
+def _disk_work(task: PartitionTask, plan: OverflowPlan, state: PartitionState, rows_in: int) -> Sequence[DiskWork]:
+    """What is planned, if the inputs leave time for it; a batch read, after which nothing comes, does all there is."""
     if task.location is None:
-        return PartitionState.empty(task.spec, task.start)
-    store = StateStore(task.location, task.partition)
+        debt = tuple(int(b) for b in np.flatnonzero(state.groups.in_debt()))
+        return [DiskWork(debt)] if debt else []
+    return [work for work in plan.work if work.urgent or rows_in < plan.blocking_rows]
+
+
+def _commit(
+    state: PartitionState,
+    store: StateStore,
+    version: int,
+    positions: Mapping[str, Position],
+    counts: BatchCounts,
+    attempt: str,
+) -> None:
+    counts.memory_bytes = state.nbytes()
+    counts.rows_resident = sum(table.rows for table in state.tables)
+    counts.rows_deferred = state.groups.deferred_rows()
+    counts.expected_results = state.results + counts.rows_out + float(state.groups.missing().sum())
+    store.commit(state, version, positions, counts, attempt)
+
+
+def load(task: PartitionTask, store: StateStore, attempt: str) -> PartitionState:
+    """The state at task.version: from this process's cache, the store, or both; what is missing, from the input."""
+    plan = task.overflow
+    if task.location is None:
+        return PartitionState.empty(task.spec, task.start, tracked=plan is not None)
     state = _CACHE.take(task)
-    if state is not None and state.version <= task.version and state.spec == task.spec:
-        store.catch_up(state, task.version)
-    if state is None or state.spec != task.spec or not _is_before(state, task):
-        state = store.load(task.spec, task.version, meaning.initial_positions(task.location))
+    if state is not None and not _usable(state, task, store):
+        state = None
+    if state is None:
+        initial = meaning.initial_positions(task.location)
+        grown = (lambda state: overflow.shrink(state, plan)) if plan is not None else (lambda state: None)
+        state = store.load(task.spec, task.version, initial, plan is not None, grown)
     if state.version < task.version:
         _rebuild(task, state, store, attempt)
     if not _is_before(state, task):
@@ -79,6 +144,19 @@ def load(task: PartitionTask, attempt: str) -> PartitionState:
             "checkpoint"
         )
     return state
+
+
+def _usable(state: PartitionState, task: PartitionTask, store: StateStore) -> bool:
+    """Whether a cached state can be gone on with, after bringing it up to date.
+
+    One that is over a budget cannot: loading lets rows leave in an order that does not depend on this process.
+    """
+    if state.version > task.version or state.spec != task.spec:
+        return False
+    plan = task.overflow
+    if plan is not None and (not state.tracked or overflow.is_over(state, plan)):
+        return False
+    return store.catch_up(state, task.version) and _is_before(state, task)
 
 
 def _is_before(state: PartitionState, task: PartitionTask) -> bool:
@@ -99,8 +177,9 @@ def read(spec: JoinSpec, number: int, ranges: Mapping[str, list[Range]]) -> Iter
 def _rebuild(task: PartitionTask, state: PartitionState, store: StateStore, attempt: str) -> None:
     """Read again the input of batches that were given out without this partition's task coming to its end.
 
-    Their results are not needed any more, so the rows are only inserted. Committed at once: when no task ever comes to
-    its end, as under `df.show()` in every foreachBatch, each batch reads again only the one before.
+    Their results are not needed any more: rows are only inserted, unless the state depends on what they gave, as it
+    does where rows leave memory. Committed at once: when no task ever comes to its end, as under `df.show()` in every
+    foreachBatch, each batch reads again only the one before.
     """
     log.warning("state version %d was not committed; reading again from version %d", task.version, state.version)
     assert task.location is not None
@@ -110,11 +189,15 @@ def _rebuild(task: PartitionTask, state: PartitionState, store: StateStore, atte
         since, until = state.positions[source.alias], task.start[source.alias]
         ranges[source.alias] = sources.open_source(source).plan(since, until, history)
     counts = BatchCounts([0] * len(task.spec.inputs))
-    for number in range(len(task.spec.inputs)):
-        for batch in read(task.spec, number, ranges):
-            arrival.insert(state, number, batch, task.share, counts)
-            _check_budget(task, state)
-    store.commit(state, task.version, task.start, counts, attempt)
+    if state.tracked:
+        for _ in _advance(task, task.earlier, ranges, task.version, state, store, counts, attempt):
+            continue
+    else:
+        for number in range(len(task.spec.inputs)):
+            for batch in read(task.spec, number, ranges):
+                arrival.insert(state, number, batch, task.share, counts)
+                _check_budget(task, state)
+    _commit(state, store, task.version, task.start, counts, attempt)
 
 
 def _check_budget(task: PartitionTask, state: PartitionState) -> None:

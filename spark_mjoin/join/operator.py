@@ -27,8 +27,8 @@ import pyarrow.compute as pc
 from spark_mjoin import kernel
 from spark_mjoin.join.expressions import evaluate
 from spark_mjoin.metrics import WorkCounts
-from spark_mjoin.model import Col, Expr, JoinSpec, ProbeOrder, ProbeStep
-from spark_mjoin.state.columns import Array, BytesColumn, FixedColumn, GatherTooLarge
+from spark_mjoin.model import Array, Col, Expr, JoinSpec, ProbeOrder, ProbeStep
+from spark_mjoin.state.columns import BytesColumn, FixedColumn, GatherTooLarge
 from spark_mjoin.state.table import KeyColumn, Table
 
 CHUNK_ROWS = 1 << 16  # rows that probe together, and pairs that one probe may give at a time
@@ -226,14 +226,18 @@ def materialise(spec: JoinSpec, tables: Sequence[Table], bound: Bound) -> Iterat
     yield pa.RecordBatch.from_arrays(arrays, schema=spec.schema)
 
 
-def pooled(bounds: Iterator[Bound]) -> Iterator[Bound]:
-    """The same combinations in fewer, larger pieces: Spark and the gathers have a price per batch."""
+def pooled(bounds: Iterator[Bound] | Iterator[Bound | None]) -> Iterator[Bound]:
+    """The same combinations in fewer, larger pieces: Spark and the gathers have a price per batch.
+
+    None among them empties the pool: row numbers are about to change.
+    """
     pool: list[Bound] = []
     size = 0
     for bound in bounds:
-        pool.append(bound)
-        size += _size(bound)
-        if size >= CHUNK_ROWS // 2:
+        if bound is not None:
+            pool.append(bound)
+            size += _size(bound)
+        if pool and (bound is None or size >= CHUNK_ROWS // 2):
             yield _concatenated(pool)
             pool, size = [], 0
     if pool:

@@ -17,11 +17,12 @@ import pyarrow.compute as pc
 from spark_mjoin import kernel
 from spark_mjoin.join.expressions import evaluate
 from spark_mjoin.join.keys import encode
-from spark_mjoin.join.operator import Bound, produce
+from spark_mjoin.join.operator import Bound, materialise, pooled, produce
 from spark_mjoin.metrics import BatchCounts
 from spark_mjoin.model import Col, InputSpec, JoinSpec, ProbeOrder
 from spark_mjoin.planner.orders import probe_order
-from spark_mjoin.state.columns import bytes_parts, fixed_values
+from spark_mjoin.state.buckets import BUCKETS, main_inputs
+from spark_mjoin.state.columns import hash_array
 from spark_mjoin.state.partition import PartitionState
 
 
@@ -44,11 +45,27 @@ def insert(
 ) -> tuple[int, int]:
     """Put the rows of a batch that this partition keeps into their table; returns their numbers start, end."""
     arrays = admit(state.spec, number, batch, share)
-    start, end = state.tables[number].append(arrays)
+    table = state.tables[number]
+    if state.tracked:
+        state.residency.events += 1  # so that ages tell arrivals apart
+    start, end = table.append(arrays, state.residency.events)
+    if state.tracked and start < end:
+        state.groups.arrive(number, np.bincount(table.buckets[start:end], minlength=BUCKETS))
+    state.totals[number] += end - start
     counts.rows_in[number] += end - start
     counts.work.moves += end - start
     counts.work.hashes += (end - start) * len(state.spec.inputs[number].keys)
     return start, end
+
+
+def results(state: PartitionState, bounds: Iterator[Bound | None]) -> Iterator[pa.RecordBatch]:
+    """The output rows of combinations; None among them says that all before it must be out before the next is asked."""
+    main = main_inputs(state.spec)[0]
+    for bound in pooled(bounds):
+        if state.tracked:
+            oldest = np.minimum.reduce([table.arrived[bound[i]] for i, table in enumerate(state.tables)])
+            state.groups.give_out(state.tables[main].buckets[bound[main]], oldest)
+        yield from materialise(state.spec, state.tables, bound)
 
 
 def admit(spec: JoinSpec, number: int, batch: pa.RecordBatch, share: tuple[int, int]) -> list[pa.Array]:
@@ -88,17 +105,8 @@ def _of_partition(spec: JoinSpec, number: int, arrays: list[pa.Array], share: tu
         return arrays
     star = spec.star_class
     assert star is not None, "only a join with a key common to all inputs has partitions"
-    key = arrays[dict(spec.inputs[number].keys)[star]]
-    hashes = np.empty(len(key), np.uint64)
-    if spec.classes[star].is_word:
-        kernel.hash_words(fixed_values(key, np.int64), kernel.ALL_BITS, hashes)
-    else:
-        offsets, data = bytes_parts(key)
-        low, high = int(offsets[0]), int(offsets[-1])
-        padded = np.empty(high - low + kernel.PADDING, np.uint8)  # the kernel loads eight bytes at a time
-        padded[: high - low] = data[low:high]
-        kernel.hash_bytes(offsets - offsets[0], padded, kernel.ALL_BITS, hashes)
-    mine = np.empty(len(key), np.int32)
+    hashes = hash_array(arrays[dict(spec.inputs[number].keys)[star]])
+    mine = np.empty(hashes.size, np.int32)
     count = kernel.select_partition(hashes, partitions, partition, mine)
     rows = pa.array(mine[:count])
     return [array.take(rows) for array in arrays]

@@ -9,7 +9,8 @@ from typing import Any
 from spark_mjoin.errors import StateError
 from spark_mjoin.state.directory import Directory
 
-FORMAT = 1
+FORMAT = 2  # of what is written
+READABLE = (1, 2)  # the first had no arrivals in segments, and nothing ever left memory
 
 
 def publish(directory: Directory, name: str, attempt: str, body: dict[str, Any]) -> None:
@@ -29,8 +30,9 @@ def read(directory: Directory, name: str) -> dict[str, Any]:
     if contents[-1:] != b"\n" or b"%08x" % zlib.crc32(text) != crc:
         raise StateError(f"state file {path} is damaged: its checksum is wrong; restore it, or use a new checkpoint")
     body: dict[str, Any] = json.loads(text)
-    if body["format"] != FORMAT:
+    if body["format"] not in READABLE:
         raise StateError(
-            f"state file {path} has format {body['format']}; this version of spark_mjoin reads format {FORMAT} only"
+            f"state file {path} has format {body['format']}; this version of spark_mjoin reads formats "
+            + ", ".join(map(str, READABLE))
         )
     return body

@@ -14,14 +14,13 @@ from __future__ import annotations
 from typing import Any, Protocol
 
 import numpy as np
-import numpy.typing as npt
 import pyarrow as pa
 
 from spark_mjoin import kernel
-
-Array = npt.NDArray[Any]
+from spark_mjoin.model import Array
 
 MAX_GATHERED_BYTES = 256 << 20
+KEEP_ROWS = 1 << 16  # rows that move together at a time when others are forgotten: little extra memory
 
 
 class GatherTooLarge(Exception):
@@ -37,9 +36,12 @@ class Buffer:
 
     __slots__ = ("array", "room")
 
-    def __init__(self, dtype: Any, room: int = 0) -> None:
+    def __init__(self, dtype: Any, room: int = 0, contents: Array | None = None) -> None:
         self.room = room
-        self.array: Array = np.empty(1024 + room, dtype)
+        size = 0 if contents is None else contents.size
+        self.array: Array = np.empty(max(size, 1024) + room, dtype)
+        if contents is not None:
+            self.array[:size] = contents
 
     def reserve(self, size: int) -> Array:
         """The array, with space for `size` elements; the old contents are kept."""
@@ -60,8 +62,11 @@ class Column(Protocol):
     def arrow(self, start: int, end: int) -> pa.Array:
         """Rows start..end-1 as they are stored; may share memory with the column."""
 
+    def keep(self, mask: Array) -> None:
+        """Forget the rows for which the mask is false; the others move together."""
+
     def nbytes(self, rows: int) -> int:
-        """Bytes in use."""
+        """Bytes in use: a function of the rows that are there, not of how they came."""
 
 
 def create(dtype: pa.DataType) -> Column:
@@ -115,6 +120,11 @@ class _Validity:
     def arrow(self, start: int, end: int) -> pa.Buffer | None:
         return None if self.bytes is None else _bitmap(self.bytes.array[start:end])
 
+    def keep(self, mask: Array) -> None:
+        if self.bytes is not None:
+            kept = self.bytes.array[: mask.size][mask]
+            self.bytes = None if kept.all() else Buffer(np.uint8, contents=kept)
+
     def nbytes(self, rows: int) -> int:
         return 0 if self.bytes is None else rows
 
@@ -139,6 +149,10 @@ class FixedColumn:
 
     def arrow(self, start: int, end: int) -> pa.Array:
         return _fixed(self.type, self.values.array[start:end], self._validity.arrow(start, end))
+
+    def keep(self, mask: Array) -> None:
+        self.values = Buffer(self.values.array.dtype, contents=self.values.array[: mask.size][mask])
+        self._validity.keep(mask)
 
     def nbytes(self, rows: int) -> int:
         return rows * self.values.array.itemsize + self._validity.nbytes(rows)
@@ -185,6 +199,15 @@ class BytesColumn:
         ]
         return pa.Array.from_buffers(dtype, end - start, buffers)
 
+    def keep(self, mask: Array) -> None:
+        kept, rows = BytesColumn(self.type), 0
+        for low in range(0, mask.size, KEEP_ROWS):
+            high = min(low + KEEP_ROWS, mask.size)
+            part = self.arrow(low, high).filter(pa.array(mask[low:high]))
+            kept.append(part, rows)
+            rows += len(part)
+        self.offsets, self.data, self._validity = kept.offsets, kept.data, kept._validity
+
     def nbytes(self, rows: int) -> int:
         return 8 * rows + int(self.offsets.array[rows]) + self._validity.nbytes(rows)
 
@@ -195,9 +218,11 @@ class ArrowColumn:
     def __init__(self, dtype: pa.DataType) -> None:
         self.type = dtype
         self._chunks: list[pa.Array] = []
+        self._bytes = 0
 
     def append(self, array: pa.Array, start: int) -> None:
         self._chunks.append(array)
+        self._bytes += _nested_bytes(array)
 
     def gather(self, rows: Array, dtype: pa.DataType) -> pa.Array:
         taken = self._all().take(pa.array(rows)).combine_chunks()
@@ -207,8 +232,13 @@ class ArrowColumn:
         part = self._all().slice(start, end - start).combine_chunks()
         return part if isinstance(part, pa.Array) else pa.concat_arrays(part.chunks)
 
+    def keep(self, mask: Array) -> None:
+        kept = self._all().filter(pa.array(mask))
+        self._chunks = [chunk for chunk in kept.chunks if len(chunk)]
+        self._bytes = sum(_nested_bytes(chunk) for chunk in self._chunks)
+
     def nbytes(self, rows: int) -> int:
-        return sum(chunk.nbytes for chunk in self._chunks)
+        return self._bytes
 
     def _all(self) -> pa.ChunkedArray:
         if len(self._chunks) > 64:
@@ -233,6 +263,34 @@ def bytes_parts(array: pa.Array) -> tuple[Array, Array]:
     dtype = np.dtype(np.int64 if large else np.int32)
     flat = np.frombuffer(offsets, dtype, offset=array.offset * dtype.itemsize, count=len(array) + 1)
     return flat, np.zeros(0, np.uint8) if data is None else np.frombuffer(data, np.uint8)
+
+
+def hash_array(key: pa.Array) -> Array:
+    """The hashes of an Arrow array of encoded keys: 64-bit words, or strings and binary."""
+    hashes = np.empty(len(key), np.uint64)
+    if pa.types.is_int64(key.type):
+        kernel.hash_words(fixed_values(key, np.int64), kernel.ALL_BITS, hashes)
+        return hashes
+    offsets, data = bytes_parts(key)
+    low, high = int(offsets[0]), int(offsets[-1])
+    padded = np.empty(high - low + kernel.PADDING, np.uint8)  # the kernel loads eight bytes at a time
+    padded[: high - low] = data[low:high]
+    kernel.hash_bytes(offsets - offsets[0], padded, kernel.ALL_BITS, hashes)
+    return hashes
+
+
+def _nested_bytes(array: pa.Array) -> int:
+    """Bytes that the values of a nested array need, however it was cut into pieces."""
+    if isinstance(array, pa.ListArray | pa.MapArray | pa.LargeListArray):
+        first, last = (array.offsets[0].as_py(), array.offsets[-1].as_py()) if len(array) else (0, 0)
+        entries = array.values.slice(first, last - first)
+        return 8 * len(array) + _nested_bytes(entries)
+    if isinstance(array, pa.StructArray):
+        return len(array) + sum(_nested_bytes(child) for child in array.flatten())
+    if is_bytes(array.type):
+        offsets, _ = bytes_parts(array)
+        return 8 * len(array) + int(offsets[-1] - offsets[0])
+    return len(array) * max(1, (array.type.bit_width if pa.types.is_primitive(array.type) else 128) // 8)
 
 
 def _fixed(dtype: pa.DataType, values: Array, validity: pa.Buffer | None) -> pa.Array:

@@ -21,79 +21,179 @@ from __future__ import annotations
 
 import re
 import zlib
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Container, Iterable, Iterator, Mapping, Sequence
+from itertools import pairwise
+from typing import Any
 
+import numpy as np
 import pyarrow as pa
 
 from spark_mjoin.errors import StateError
 from spark_mjoin.metrics import BatchCounts, EdgeCounts
-from spark_mjoin.model import JoinSpec, Position
+from spark_mjoin.model import Array, JoinSpec, Position
 from spark_mjoin.state import checked_json
+from spark_mjoin.state.buckets import BUCKETS, bucket_class, of_hashes
+from spark_mjoin.state.columns import hash_array
 from spark_mjoin.state.directory import ChecksumStream
+from spark_mjoin.state.groups import Groups
 from spark_mjoin.state.manifests import Manifests, manifest_name, versions_in
 from spark_mjoin.state.partition import PartitionState, Segment
+from spark_mjoin.state.residency import NEVER, Residency
+from spark_mjoin.state.table import ARRIVED, Table
 
 KEPT_VERSIONS = 3
 FAN_OUT = 8
 LARGE_BYTES = 64 << 20
 WRITE_ROWS = 1 << 16
 
+Section = tuple[int, pa.RecordBatch]  # a bucket, and rows of it
+
 
 class StateStore(Manifests):
-    def load(self, spec: JoinSpec, version: int, initial: Mapping[str, Position]) -> PartitionState:
+    def __init__(self, location: str, partition: int, compression: str | None = None) -> None:
+        super().__init__(location, partition)
+        self._compression = compression
+        self._open: dict[str, pa.ipc.RecordBatchFileReader] = {}  # segments that were read and found whole
+
+    def load(
+        self,
+        spec: JoinSpec,
+        version: int,
+        initial: Mapping[str, Position],
+        tracked: bool = False,
+        grown: Callable[[PartitionState], None] = lambda state: None,
+    ) -> PartitionState:
         """The newest committed state that is not past `version`; version 0 is empty, at the initial positions.
 
         It is older than `version` when a batch was given out without its task coming to an end in this partition, as
-        under a downstream LIMIT; the caller then rebuilds the rest from the input.
+        under a downstream LIMIT; the caller then rebuilds the rest from the input. `grown` is called now and then while
+        rows come into memory, and may let some of them leave again.
         """
-        state = PartitionState.empty(spec, initial)
-        self.catch_up(state, version)
+        committed = [v for v in self.versions() if v <= version]
+        if not committed:
+            return PartitionState.empty(spec, initial, tracked)
+        manifest = self.manifest(committed[-1])
+        state = PartitionState.empty(spec, initial, tracked or bool(manifest.get("residency")))
+        self._fill(state, manifest, grown)
         return state
 
-    def catch_up(self, state: PartitionState, version: int) -> None:
-        """Bring a state from its version to the newest committed one up to `version`, reading only what is new."""
+    def catch_up(self, state: PartitionState, version: int) -> bool:
+        """Bring a state from its version to the newest committed one up to `version`, reading only what is new.
+
+        False when that cannot be done, because rows have left memory: then it must be loaded.
+        """
         if state.version == version:
-            return
+            return True
         committed = [v for v in self.versions() if v <= version]
         if not committed or committed[-1] <= state.version:
-            return
+            return True
         manifest = self.manifest(committed[-1])
+        if state.tracked != bool(manifest.get("residency")) or state.residency.overflowed():
+            return False
+        if state.tracked and any(manifest["residency"]["departures"]):
+            return False
+        self._fill(state, manifest, lambda state: None)
+        return True
+
+    def _fill(self, state: PartitionState, manifest: dict[str, Any], grown: Callable[[PartitionState], None]) -> None:
+        """Put into an empty or an older state the rows and figures of a manifest."""
+        n = len(state.tables)
+        if manifest.get("residency"):
+            state.residency = Residency.from_json(n, manifest["residency"])
+            state.groups = Groups.from_json(state.spec, manifest["groups"])
+        elif state.tracked:
+            grown = _all_resident(state, grown)  # tracked from now on: what is there counts as arrived
         segments = [Segment(**s) for s in manifest["segments"]]
-        for number, (table, rows) in enumerate(zip(state.tables, manifest["rows"], strict=True)):
+        for number, rows in enumerate(manifest["rows"]):
+            found = state.totals[number]
             for segment in segments:
-                if segment.input == number and segment.end > table.rows:
-                    for batch in self._read(segment, table.rows - segment.start):
-                        table.append([batch.column(stored.name) for stored in table.spec.stored])
-            if table.rows != rows:
+                if segment.input == number and segment.end > found:
+                    self._take_in(state, segment, found - segment.start, grown)
+                    found = segment.end
+            if found != rows:
                 raise StateError(
-                    f"state version {committed[-1]} in {self.directory.location} is damaged: it has {table.rows} rows "
-                    f"of input '{table.spec.alias}' where its manifest counts {rows}"
+                    f"state version {manifest['version']} in {self.directory.location} is damaged: it has {found} rows "
+                    f"of input '{state.spec.inputs[number].alias}' where its manifest counts {rows}"
                 )
-        state.version = committed[-1]
+        state.totals = list(manifest["rows"])
+        state.saved = [table.rows for table in state.tables]
+        state.version = manifest["version"]
         state.positions = manifest["positions"]
         state.segments = segments
         state.results = manifest["results"]
         state.orders = manifest["orders"]
         state.edges = {(origin, target): EdgeCounts(*counts) for origin, target, *counts in manifest["edges"]}
 
-    def _read(self, segment: Segment, skip: int) -> Iterator[pa.RecordBatch]:
-        """The rows of a segment from number `skip` on, after checking the whole file."""
-        path = self.directory.path(segment.name)
-        try:
-            contents = self.directory.map(segment.name)
-        except FileNotFoundError:
-            raise StateError(f"state file {path} is missing; restore it, or start with a new checkpoint") from None
-        if contents.size != segment.bytes or zlib.crc32(contents) != segment.crc32:
+    def _take_in(
+        self, state: PartitionState, segment: Segment, skip: int, grown: Callable[[PartitionState], None]
+    ) -> None:
+        """Put the rows of a segment that are to be in memory, from number `skip` on, into their table."""
+        table, residency, skip = state.tables[segment.input], state.residency, max(skip, 0)
+        found = 0
+        for bucket, batch in self.batches(segment):
+            found += batch.num_rows
+            if skip >= batch.num_rows:
+                skip -= batch.num_rows
+                continue
+            batch, skip = batch.slice(skip), 0
+            if bucket is not None and residency.all_gone(segment.input, bucket, segment.last):
+                continue
+            if state.tracked and residency.departures[segment.input]:
+                batch = batch.filter(pa.array(self._resident(state, segment.input, batch)))
+            arrived = arrived_of(batch)
+            table.append([batch.column(stored.name) for stored in table.spec.stored], arrived)
+            state.saved[segment.input] = table.rows
+            grown(state)
+        if found != segment.end - segment.start:
             raise StateError(
-                f"state file {path} is damaged: {contents.size} bytes with CRC {zlib.crc32(contents):08x}, expected "
-                f"{segment.bytes} with {segment.crc32:08x}; restore it, or start with a new checkpoint"
+                f"state file {self.directory.path(segment.name)} is damaged: it has {found} rows, expected "
+                f"{segment.end - segment.start}; restore it, or start with a new checkpoint"
             )
-        skip = max(skip, 0)
-        for number in range((reader := pa.ipc.open_file(contents)).num_record_batches):
-            batch = reader.get_batch(number)
-            if skip < batch.num_rows:
-                yield batch.slice(skip)
-            skip = max(0, skip - batch.num_rows)
+
+    def _resident(self, state: PartitionState, number: int, batch: pa.RecordBatch) -> Array:
+        """Which rows of a batch of a segment are in memory."""
+        of = bucket_class(state.spec, number)
+        name = state.spec.inputs[number].stored[dict(state.spec.inputs[number].keys)[of]].name
+        buckets = of_hashes(hash_array(batch.column(name)))
+        return np.equal(state.residency.flushed(number, buckets, arrived_of(batch)), NEVER)
+
+    def batches(self, segment: Segment, buckets: Container[int] | None = None) -> Iterator[tuple[int | None, Any]]:
+        """The record batches of a segment, each with its bucket, or with None where rows are in order of arrival.
+
+        With `buckets`, those of other buckets are left out where the segment is clustered.
+        """
+        reader = self._reader(segment)
+        for number in range(reader.num_record_batches):
+            bucket = None if segment.clusters is None else segment.clusters[number]
+            if bucket is None or buckets is None or bucket in buckets:
+                yield bucket, reader.get_batch(number)
+
+    def bytes_of(self, state: PartitionState, buckets: Sequence[int], number: int | None = None) -> int:
+        """About how many bytes some buckets have in segments: of one input's own, or of the main class in all."""
+        rows = state.groups.resident + state.groups.disk
+        total = 0.0
+        for i in range(len(state.tables)) if number is None else (number,):
+            mine = [s for s in state.segments if s.input == i]
+            per_row = sum(s.bytes for s in mine) / max(1, state.totals[i])
+            own = number is not None or i in state.groups.main
+            total += per_row * float(rows[i, list(buckets)].sum() if own else rows[i].sum())
+        return int(total)
+
+    def _reader(self, segment: Segment) -> pa.ipc.RecordBatchFileReader:
+        """A segment, mapped into memory, after checking the whole file."""
+        if segment.name not in self._open:
+            path = self.directory.path(segment.name)
+            try:
+                contents = self.directory.map(segment.name)
+            except FileNotFoundError:
+                raise StateError(f"state file {path} is missing; restore it, or start with a new checkpoint") from None
+            if contents.size != segment.bytes or zlib.crc32(contents) != segment.crc32:
+                raise StateError(
+                    f"state file {path} is damaged: {contents.size} bytes with CRC {zlib.crc32(contents):08x}, "
+                    f"expected {segment.bytes} with {segment.crc32:08x}; restore it, or start with a new checkpoint"
+                )
+            self._open[segment.name] = pa.ipc.open_file(contents)
+        return self._open[segment.name]
 
     # --- writing ---------------------------------------------------------------------------------------------
 
@@ -101,29 +201,25 @@ class StateStore(Manifests):
         self, state: PartitionState, version: int, positions: Mapping[str, Position], batch: BatchCounts, attempt: str
     ) -> None:
         """Make the rows of `state` durable as `version`, and the state that version."""
-        segments = list(state.segments)
-        for number, table in enumerate(state.tables):
-            mine = [s for s in segments if s.input == number]
-            covered = mine[-1].end if mine else 0
-            if table.rows > covered:
-                fresh, replaced = self._add(mine, table.rows)
-                written = self._write(state, number, fresh, version, attempt)
-                segments = [s for s in segments if s not in replaced] + [written]
-        batch.disk_bytes = sum(s.bytes for s in segments)
+        for number in range(len(state.tables)):
+            self.save(state, number, version, attempt)
+        batch.disk_bytes = sum(s.bytes for s in state.segments)
         state.absorb(batch)
-        body = {
+        body: dict[str, Any] = {
             "version": version,
             "positions": dict(positions),
-            "rows": [table.rows for table in state.tables],
-            "segments": [s.to_json() for s in segments],
+            "rows": state.totals,
+            "segments": [s.to_json() for s in state.segments],
             "results": state.results,
             "orders": state.orders,
             "edges": [[*pair, c.probes, c.matches, c.candidates] for pair, c in sorted(state.edges.items())],
             "batch": batch.to_json(),
         }
+        if state.tracked:
+            body |= {"residency": state.residency.to_json(), "groups": state.groups.to_json()}
         checked_json.publish(self.directory, manifest_name(version), attempt, body)
         published = self.manifest(version)
-        if published["rows"] != body["rows"] or published["positions"] != body["positions"]:
+        if any(published.get(name) != body.get(name) for name in ("rows", "positions", "residency")):
             raise StateError(
                 f"state version {version} in {self.directory.location} is there already, with other rows: the "
                 "checkpoint was set back, another query writes to this place, or the input changed between two "
@@ -134,35 +230,81 @@ class StateStore(Manifests):
         state.positions = dict(positions)
         self._collect_garbage(version, attempt)
 
-    def _add(self, segments: list[Segment], rows: int) -> tuple[tuple[int, int, int], list[Segment]]:
-        """The (start, end, level) of the next segment of an input, and the neighbours that it replaces."""
+    def save(self, state: PartitionState, number: int, version: int, attempt: str) -> None:
+        """Put the rows of an input that are in no segment yet into one, which `version` will name.
+
+        Once rows have left memory, segments are clustered by bucket: those of a bucket are read together then.
+        """
+        table, saved = state.tables[number], state.saved[number]
+        fresh = table.rows - saved
+        if not fresh:
+            return
+        mine = [s for s in state.segments if s.input == number]
+        clustered = state.tracked and (state.residency.overflowed() or bool(mine and mine[-1].clusters is not None))
+        start, level, replaced = self._place(mine, clustered)
+        end = state.totals[number]
+        if clustered:
+            sections = self._merged(replaced, _cut(table, saved, table.rows))
+        else:
+            low = table.rows - (end - start)
+            starts = range(low, table.rows, WRITE_ROWS)
+            sections = ((0, table.arrow(at, min(at + WRITE_ROWS, table.rows))) for at in starts)
+        readable = re.sub(r"\W", "_", table.spec.alias)
+        name = f"rows-{version:012d}-{number}-{readable}-{end}-{attempt}.arrow"
+        size, crc32, clusters = self._write(name, table.arrow(0, 0).schema, sections, attempt)
+        last = max([state.residency.events if state.tracked else 0, *(s.last for s in replaced)])
+        written = Segment(name, number, start, end, level, size, crc32, clusters if clustered else None, last)
+        state.segments = [s for s in state.segments if s not in replaced] + [written]
+        state.saved[number] = table.rows
+
+    def _place(self, segments: list[Segment], clustered: bool) -> tuple[int, int, list[Segment]]:
+        """The first row and the level of the next segment of an input, and the neighbours that it replaces."""
         start, level, replaced = (segments[-1].end if segments else 0), 0, list[Segment]()
         while True:
             rest = segments[: len(segments) - len(replaced)]
             peers: list[Segment] = []
-            while len(peers) < min(len(rest), FAN_OUT - 1) and rest[-1 - len(peers)].level == level:
-                peers.append(rest[-1 - len(peers)])
+            while (
+                len(peers) < min(len(rest), FAN_OUT - 1)
+                and rest[-1 - len(peers)].level == level
+                and (rest[-1 - len(peers)].clusters is not None) == clustered
+            ):
+                peers.insert(0, rest[-1 - len(peers)])
             if len(peers) < FAN_OUT - 1 or sum(s.bytes for s in peers) > LARGE_BYTES:
-                return (start, rows, level), replaced
-            replaced += peers
-            start, level = peers[-1].start, level + 1
+                return start, level, replaced
+            replaced = peers + replaced
+            start, level = peers[0].start, level + 1
+
+    def _merged(self, segments: list[Segment], fresh: list[pa.RecordBatch | None]) -> Iterator[Section]:
+        """The rows of clustered segments and new ones, bucket by bucket."""
+        for bucket in range(BUCKETS):
+            parts = [batch for s in segments for _, batch in self.batches(s, (bucket,))]
+            own = fresh[bucket]
+            if own is not None:
+                parts.append(own)
+            if parts:
+                for batch in pa.Table.from_batches(parts).combine_chunks().to_batches(max_chunksize=WRITE_ROWS):
+                    yield bucket, batch.replace_schema_metadata(None)
 
     def _write(
-        self, state: PartitionState, number: int, extent: tuple[int, int, int], version: int, attempt: str
-    ) -> Segment:
-        start, end, level = extent
-        table = state.tables[number]
+        self, name: str, schema: pa.Schema, sections: Iterable[Section], attempt: str
+    ) -> tuple[int, int, list[int]]:
+        """Write a segment; its size, its checksum, and the bucket of each record batch."""
+        options = pa.ipc.IpcWriteOptions(compression=self._compression)
+        clusters: list[int] = []
 
         def write(stream: ChecksumStream) -> None:
-            sink = pa.PythonFile(stream, mode="w")
-            with pa.ipc.new_file(sink, table.arrow(start, start).schema) as writer:
-                for low in range(start, end, WRITE_ROWS):
-                    writer.write_batch(table.arrow(low, min(low + WRITE_ROWS, end)))
+            with pa.ipc.new_file(pa.PythonFile(stream, mode="w"), schema, options=options) as writer:
+                for bucket, batch in sections:
+                    clusters.append(bucket)
+                    writer.write_batch(batch)
 
-        readable = re.sub(r"\W", "_", table.spec.alias)
-        name = f"rows-{version:012d}-{number}-{readable}-{attempt}.arrow"
-        size, crc32 = self.directory.publish(name, attempt, write)
-        return Segment(name, number, start, end, level, size, crc32)
+        try:
+            return (*self.directory.publish(name, attempt, write), clusters)
+        except OSError as e:
+            raise StateError(
+                f"cannot write state file {self.directory.path(name)}: {e}. The state of the last version is intact: "
+                "make space or mend the file system, and start the query again"
+            ) from e
 
     def _collect_garbage(self, version: int, attempt: str) -> None:
         """Remove versions that are not kept any more, and files that no kept version needs.
@@ -184,3 +326,34 @@ class StateStore(Manifests):
             made_for = re.search(r"-(?:rows|version)-(\d{12})", name)
             if made_for is not None and int(made_for[1]) < version - 1:
                 self.directory.delete(name)
+
+
+def arrived_of(batch: pa.RecordBatch) -> Array:
+    """For each row of a segment the number of events before its arrival; the first format did not have them."""
+    if ARRIVED not in batch.schema.names:
+        return np.zeros(batch.num_rows, np.int32)
+    arrived: Array = batch.column(ARRIVED).to_numpy()
+    return arrived
+
+
+def _cut(table: Table, start: int, end: int) -> list[pa.RecordBatch | None]:
+    """Rows start..end-1 of a table, by bucket."""
+    buckets = table.buckets[start:end]
+    order = np.argsort(buckets, kind="stable")
+    rows = table.arrow(start, end).take(pa.array(order))
+    bounds = np.searchsorted(buckets[order], np.arange(BUCKETS + 1))
+    return [rows.slice(a, b - a) if b > a else None for a, b in pairwise(bounds)]
+
+
+def _all_resident(state: PartitionState, grown: Callable[[PartitionState], None]) -> Callable[[PartitionState], None]:
+    """Count rows of a state that was not tracked before as arrivals, before `grown` looks at them."""
+    counted = [0] * len(state.tables)
+
+    def count(state: PartitionState) -> None:
+        for number, table in enumerate(state.tables):
+            if table.rows > counted[number]:
+                state.groups.arrive(number, np.bincount(table.buckets[counted[number] :], minlength=BUCKETS))
+        grown(state)
+        counted[:] = [table.rows for table in state.tables]
+
+    return count

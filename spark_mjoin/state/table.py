@@ -1,8 +1,9 @@
 """The resident rows of one input, and the hash indexes over them.
 
-Rows are numbered from 0 in the order of arrival and never move. An index covers a set of key classes: the classes
-through which some probing order reaches this input. Indexes are made when they are first asked for and brought up to
-date then, and are never persisted: rows are, and building an index takes a few nanoseconds per row.
+Rows are numbered from 0 in the order of arrival; they move only when others leave memory (`keep`). An index covers a
+set of key classes: the classes through which some probing order reaches this input. Indexes are made when they are
+first asked for and brought up to date then, and are never persisted: rows are, and building an index takes a few
+nanoseconds per row.
 """
 
 from __future__ import annotations
@@ -12,11 +13,12 @@ import pyarrow as pa
 
 from spark_mjoin import kernel
 from spark_mjoin.errors import StateError
-from spark_mjoin.model import InputSpec
-from spark_mjoin.state import columns
-from spark_mjoin.state.columns import Array, Buffer, BytesColumn, Column, FixedColumn
+from spark_mjoin.model import Array, InputSpec
+from spark_mjoin.state import buckets, columns
+from spark_mjoin.state.columns import Buffer, BytesColumn, Column, FixedColumn
 
 MAX_ROWS = 2**31 - 1  # row numbers are 32-bit
+ARRIVED = "__arrived"  # the column of a segment that says how many events were before a row's arrival
 BUILD_ROWS = 1 << 16  # rows that go into an index at a time: their slots stay in the cache
 
 
@@ -71,14 +73,20 @@ class HashIndex:
             kernel.slot_words(values, self.mask, self.shift, out)
         return out
 
-    def nbytes(self) -> int:
-        return int(self.head.nbytes) + self.rows * (4 if self.hashes is None else 12)
-
     def _resize(self, rows: int) -> None:
-        """Room for twice the rows at the least: short chains are worth four bytes a row."""
-        bits = max(10, (rows - 1).bit_length() + 1)
+        bits = _slot_bits(rows)
         self.shift = 64 - bits
         self.head = np.full(1 << bits, -1, np.int32)
+
+
+def _slot_bits(rows: int) -> int:
+    """Room for twice the rows at the least: short chains are worth four bytes a row."""
+    return max(10, (rows - 1).bit_length() + 1)
+
+
+def index_bytes(rows: int, hashed: bool) -> int:
+    """Bytes of an index over so many rows: slots, links, and hashes where they are stored."""
+    return (4 << _slot_bits(rows)) + rows * (12 if hashed else 4) if rows else 0
 
 
 def hash_keys(keys: tuple[KeyColumn, ...], start: int, end: int, mask: np.uint64, out: Array) -> None:
@@ -94,9 +102,14 @@ def hash_keys(keys: tuple[KeyColumn, ...], start: int, end: int, mask: np.uint64
 
 
 class Table:
-    def __init__(self, spec: InputSpec) -> None:
+    """With `bucket_class` the table also knows of every row its bucket and how many events were before its arrival."""
+
+    def __init__(self, spec: InputSpec, bucket_class: int | None = None) -> None:
         self.spec = spec
         self.rows = 0
+        self.bucket_class = bucket_class
+        self._buckets = Buffer(np.uint8)
+        self._arrived = Buffer(np.int32)
         self.columns: list[Column] = [columns.create(stored.type) for stored in spec.stored]
         self._key_columns: dict[int, KeyColumn] = {}
         for key_class, ordinal in spec.keys:
@@ -106,8 +119,11 @@ class Table:
         self._payload = {name: self.columns[ordinal] for name, ordinal in spec.payload}
         self._indexes: dict[tuple[int, ...], HashIndex] = {}
 
-    def append(self, arrays: list[pa.Array]) -> tuple[int, int]:
-        """Add rows, given as one array per stored column; returns the row numbers start, end."""
+    def append(self, arrays: list[pa.Array], arrived: Array | int = 0) -> tuple[int, int]:
+        """Add rows, given as one array per stored column; returns the row numbers start, end.
+
+        arrived is the number of events before the arrival of each row, or of all.
+        """
         start, end = self.rows, self.rows + len(arrays[0])
         if end > MAX_ROWS:
             raise StateError(
@@ -117,7 +133,39 @@ class Table:
         for column, array in zip(self.columns, arrays, strict=True):
             column.append(array, start)
         self.rows = end
+        if self.bucket_class is not None:
+            self._arrived.reserve(end)[start:end] = arrived
+            hashes = np.empty(end - start, np.uint64)
+            hash_keys((self.key(self.bucket_class),), start, end, kernel.ALL_BITS, hashes)
+            self._buckets.reserve(end)[start:end] = buckets.of_hashes(hashes)
         return start, end
+
+    @property
+    def bucket_key(self) -> str:
+        """The stored column by which rows fall into buckets."""
+        assert self.bucket_class is not None
+        return self.spec.stored[dict(self.spec.keys)[self.bucket_class]].name
+
+    @property
+    def buckets(self) -> Array:
+        """The bucket of every row."""
+        assert self.bucket_class is not None
+        return self._buckets.array[: self.rows]
+
+    @property
+    def arrived(self) -> Array:
+        """For every row the number of events before its arrival."""
+        assert self.bucket_class is not None
+        return self._arrived.array[: self.rows]
+
+    def keep(self, mask: Array) -> None:
+        """Forget the rows for which the mask is false; the others are numbered anew, in the same order."""
+        self._arrived = Buffer(np.int32, contents=self.arrived[mask])
+        self._buckets = Buffer(np.uint8, contents=self.buckets[mask])
+        for column in self.columns:
+            column.keep(mask)
+        self.rows = int(mask.sum())
+        self._indexes = {}
 
     def key(self, key_class: int) -> KeyColumn:
         return self._key_columns[key_class]
@@ -137,9 +185,22 @@ class Table:
     def arrow(self, start: int, end: int) -> pa.RecordBatch:
         """Rows start..end-1 as stored, for a segment."""
         arrays = [column.arrow(start, end) for column in self.columns]
-        return pa.RecordBatch.from_arrays(arrays, names=[stored.name for stored in self.spec.stored])
+        tracked = self.bucket_class is not None
+        arrived = self._arrived.array[start:end].copy() if tracked else np.zeros(end - start, np.int32)
+        names = [stored.name for stored in self.spec.stored]
+        return pa.RecordBatch.from_arrays([*arrays, pa.array(arrived)], names=[*names, ARRIVED])
 
     def nbytes(self) -> int:
-        """Accounted bytes: rows and indexes in use."""
+        """Accounted bytes: rows, and the indexes that they may need. A function of the rows alone.
+
+        Indexes are counted whether they are there yet or not: a state that was just loaded has none, and must take the
+        same decisions as one that was not.
+        """
         rows = sum(column.nbytes(self.rows) for column in self.columns)
-        return rows + sum(index.nbytes() for index in self._indexes.values())
+        tracking = 0 if self.bucket_class is None else 5 * self.rows
+        return rows + tracking + sum(index_bytes(self.rows, hashed) for hashed in self._possible_indexes())
+
+    def _possible_indexes(self) -> list[bool]:
+        """For every index that probes may ask for, whether it stores hashes."""
+        single = [not isinstance(column, FixedColumn) for column in self._key_columns.values()]
+        return [*single, True] if len(single) > 1 else single

@@ -45,6 +45,7 @@ class Case:
     query: str
     partitions: int
     schedule: tuple[str, ...]
+    star: bool
 
     def table(self, alias: str) -> pa.Table:
         return pa.concat_tables(self.scripts[alias])
@@ -109,9 +110,11 @@ def predicates(draw: st.DrawFn, inputs: int) -> list[str]:
 
 
 @st.composite
-def cases(draw: st.DrawFn, most_inputs: int = 4, most_rows: int = 8, faults: bool = False) -> Case:
+def cases(
+    draw: st.DrawFn, most_inputs: int = 4, most_rows: int = 8, faults: bool = False, star_only: bool = False
+) -> Case:
     inputs = draw(st.integers(2, most_inputs))
-    star = draw(st.booleans())
+    star = star_only or draw(st.booleans())
     null_share = draw(st.sampled_from([0, 9, 9, 3]))
     scripts = {}
     for i in range(inputs):
@@ -130,4 +133,4 @@ def cases(draw: st.DrawFn, most_inputs: int = 4, most_rows: int = 8, faults: boo
     partitions = draw(st.integers(1, 3)) if star else 1
     kinds = [OK, OK, CRASH, TORN, TWICE, ABANDONED, LIMITED] if faults else [OK]
     schedule = tuple(draw(st.lists(st.sampled_from(kinds), max_size=5)))
-    return Case(scripts, query, partitions, schedule)
+    return Case(scripts, query, partitions, schedule, star)

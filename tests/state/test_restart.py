@@ -126,7 +126,8 @@ def test_small_segments_are_merged_behind_a_large_one() -> None:
         """The number of files after segments of these sizes, at one row each."""
         segments: list[Segment] = []
         for row, size in enumerate(sizes):
-            (start, end, level), replaced = store._add(segments, row + 1)
+            start, level, replaced = store._place(segments, clustered=False)
+            end = row + 1
             total = size + sum(s.bytes for s in replaced)
             segments = [s for s in segments if s not in replaced]
             segments.append(Segment("x", 0, start, end, level, total, 0))

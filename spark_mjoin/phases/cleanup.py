@@ -1,0 +1,86 @@
+"""The disk-to-disk phase: a pass over buckets gives out all of their combinations that are not out yet (section 2.4).
+
+Rows come from segments, whether they are in memory too or not, in pieces that fit the work area. A piece is joined as
+arrivals are: rows from before the last pass are put into tables first, and the rest arrive input by input and probe
+what is there. So combinations of old rows alone, which are out, are not even looked for.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from functools import partial
+
+import numpy as np
+import pyarrow as pa
+
+from spark_mjoin.join.emitted import not_yet
+from spark_mjoin.join.operator import Bound, materialise, pooled, produce
+from spark_mjoin.metrics import WorkCounts
+from spark_mjoin.model import Array
+from spark_mjoin.phases.disk import Part, divide, take_in
+from spark_mjoin.planner.orders import probe_order
+from spark_mjoin.state.buckets import main_inputs
+from spark_mjoin.state.partition import PartitionState, new_table
+from spark_mjoin.state.store import StateStore
+from spark_mjoin.state.table import Table
+
+
+def clean(
+    state: PartitionState, store: StateStore, buckets: Sequence[int], area: int, work: WorkCounts
+) -> Iterator[pa.RecordBatch]:
+    """Give out what is missing in some buckets of the main class; all rows must be in segments."""
+    for parts in divide(state, store, buckets, area):
+        yield from _join(state, store, parts, buckets, work)
+    state.residency.clean(buckets, main_inputs(state.spec))
+    state.groups.passed(buckets)
+
+
+def _join(
+    state: PartitionState, store: StateStore, parts: tuple[Part, ...], buckets: Sequence[int], work: WorkCounts
+) -> Iterator[pa.RecordBatch]:
+    spec, cleaned = state.spec, state.residency.cleaned
+    main = main_inputs(spec)
+    everywhere, repeated = int(cleaned[list(buckets)].min()), bool(cleaned[list(buckets)].any())
+
+    def is_old(input: int, own: Array, arrived: Array) -> Array:
+        since: Array | int = cleaned[own] if input in main else everywhere
+        old: Array = arrived < since
+        return old
+
+    def is_new(input: int, own: Array, arrived: Array) -> Array:
+        return ~is_old(input, own, arrived)
+
+    tables = [new_table(spec, i, tracked=True) for i in range(len(parts))]
+    if repeated:
+        for i, part in enumerate(parts):
+            for batch in part.read(state, store):
+                take_in(tables[i], batch, partial(is_old, i))
+    flushed = [state.residency.flushed(i, table.buckets, table.arrived) for i, table in enumerate(tables)]
+    for i, part in enumerate(parts):
+        start = tables[i].rows
+        for batch in part.read(state, store):
+            take_in(tables[i], batch, partial(is_new, i) if repeated else None)
+        flushed[i] = state.residency.flushed(i, tables[i].buckets, tables[i].arrived)
+        work.moves += tables[i].rows
+        order = probe_order(spec, i, [table.rows for table in tables])
+        for bound in pooled(_fresh(state, tables, flushed, produce(spec, tables, start, tables[i].rows, order, work))):
+            state.groups.give_out_late(tables[main[0]].buckets[bound[main[0]]])
+            yield from materialise(spec, tables, bound)
+
+
+def _fresh(
+    state: PartitionState, tables: list[Table], flushed: list[Array], bounds: Iterator[Bound]
+) -> Iterator[Bound]:
+    """The combinations that are not out yet."""
+    residency, inputs = state.residency, range(len(tables))
+    main = main_inputs(state.spec)[0]
+    visits = residency.visits if any(residency.visits) else [[] for _ in inputs]
+    for bound in bounds:
+        arrived = [tables[i].arrived[bound[i]] for i in inputs]
+        buckets = [tables[i].buckets[bound[i]] for i in inputs]
+        gone = [flushed[i][bound[i]] for i in inputs]
+        keep = not_yet(arrived, gone, residency.cleaned[buckets[main]], visits, buckets)
+        if keep.all():
+            yield bound
+        elif np.any(keep):
+            yield {i: rows[keep] for i, rows in bound.items()}

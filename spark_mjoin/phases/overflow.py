@@ -1,0 +1,59 @@
+"""Keeping to the memory budget: when it is reached, a policy names rows and this module lets them leave.
+
+    budget  |------------- rows in memory: 3/4 -------------|--- disk work: 1/4 ---|
+                               ^ a flush goes down to here
+
+Sizes are accounted, not measured: a function of the rows that are there, so that a replay flushes at the same points.
+The budget is exceeded by one arriving batch at the most, because it is looked at after each.
+"""
+
+from __future__ import annotations
+
+from spark_mjoin import flush
+from spark_mjoin.flush.protocol import Residents
+from spark_mjoin.metrics import BatchCounts
+from spark_mjoin.model import OverflowPlan
+from spark_mjoin.state.partition import PartitionState
+from spark_mjoin.state.residency import Victim
+from spark_mjoin.state.store import StateStore
+
+FLUSH_TO = 0.8  # of the room for rows
+
+
+def work_area(plan: OverflowPlan) -> int:
+    """Bytes for disk work; without a budget there is as much as there is fuel."""
+    return plan.fuel_bytes if plan.memory_bytes is None else plan.memory_bytes // 4
+
+
+def capacity(plan: OverflowPlan) -> float:
+    """Bytes for rows in memory."""
+    return float("inf") if plan.memory_bytes is None else plan.memory_bytes - plan.memory_bytes // 4
+
+
+def is_over(state: PartitionState, plan: OverflowPlan) -> bool:
+    return state.nbytes() > capacity(plan)
+
+
+def make_room(
+    state: PartitionState, plan: OverflowPlan, store: StateStore, version: int, attempt: str, counts: BatchCounts
+) -> None:
+    """Let rows leave memory until the rest is well below its limit; what is in no segment yet is written to one."""
+    before = state.nbytes()
+    while state.nbytes() > capacity(plan) * FLUSH_TO and (victims := _victims(state, plan)):
+        for number in sorted({v.input for v in victims}):
+            store.save(state, number, version, attempt)
+        counts.rows_flushed += state.evict(victims)
+        counts.flushes += 1
+    counts.bytes_flushed += before - state.nbytes()
+
+
+def shrink(state: PartitionState, plan: OverflowPlan) -> None:
+    """The same for a state that is being loaded, whose rows are all in segments."""
+    if is_over(state, plan):
+        while state.nbytes() > capacity(plan) * FLUSH_TO and (victims := _victims(state, plan)):
+            state.evict(victims)
+
+
+def _victims(state: PartitionState, plan: OverflowPlan) -> list[Victim]:
+    need = state.nbytes() - int(capacity(plan) * FLUSH_TO)
+    return flush.policy(plan.flush).victims(Residents.of(state), max(need, 1))

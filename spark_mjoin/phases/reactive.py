@@ -1,0 +1,67 @@
+"""The disk-to-memory phase: while inputs block, a disk part probes what the others have in memory (section 2.4).
+
+    disk part of one bucket of one input ──piece by piece──> probes the others' tables ──not out yet?──> results
+
+What has been seen is recorded as a visit, so that neither a later visit nor the clean-up gives it out again. Other
+inputs' disk parts take no part: combinations with two rows on disk are left to a pass.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import numpy as np
+import pyarrow as pa
+
+from spark_mjoin.join.emitted import not_yet
+from spark_mjoin.join.operator import Bound, materialise, pooled, produce
+from spark_mjoin.metrics import WorkCounts
+from spark_mjoin.phases.disk import Part, take_in
+from spark_mjoin.planner.orders import probe_order
+from spark_mjoin.state.buckets import main_inputs
+from spark_mjoin.state.partition import PartitionState, new_table
+from spark_mjoin.state.residency import NEVER
+from spark_mjoin.state.store import StateStore
+from spark_mjoin.state.table import Table
+
+
+def visit(
+    state: PartitionState, store: StateStore, input: int, bucket: int, area: int, work: WorkCounts
+) -> Iterator[pa.RecordBatch]:
+    """Join the disk part of a bucket of one input with the others' rows in memory."""
+    spec = state.spec
+    for piece in _pieces(state, store, input, bucket, area):
+        tables = [piece if i == input else table for i, table in enumerate(state.tables)]
+        order = probe_order(spec, input, [table.rows for table in tables])
+        for bound in pooled(produce(spec, tables, 0, piece.rows, order, work)):
+            fresh = _fresh(state, tables, bound, input)
+            if fresh[input].size:
+                main = main_inputs(spec)[0]
+                state.groups.give_out_late(tables[main].buckets[fresh[main]])
+                yield from materialise(spec, tables, fresh)
+    state.groups.visited(input, bucket)
+    state.residency.visit(input, bucket)
+
+
+def _pieces(state: PartitionState, store: StateStore, input: int, bucket: int, area: int) -> Iterator[Table]:
+    """The disk part as tables of at most about `area` bytes."""
+    piece = new_table(state.spec, input, tracked=True)
+    for batch in Part(input, (bucket,)).read(state, store):
+        take_in(piece, batch, lambda b, a: state.residency.flushed(input, b, a) != NEVER)
+        if piece.nbytes() > area:
+            yield piece
+            piece = new_table(state.spec, input, tracked=True)
+    if piece.rows:
+        yield piece
+
+
+def _fresh(state: PartitionState, tables: list[Table], bound: Bound, visited: int) -> Bound:
+    """The combinations that are not out yet."""
+    residency, inputs = state.residency, range(len(tables))
+    arrived = [tables[i].arrived[bound[i]] for i in inputs]
+    buckets = [tables[i].buckets[bound[i]] for i in inputs]
+    resident = np.full(arrived[0].size, NEVER, np.int32)
+    flushed = [residency.flushed(i, buckets[i], arrived[i]) if i == visited else resident for i in inputs]
+    cleaned = residency.cleaned[buckets[main_inputs(state.spec)[0]]]
+    keep = not_yet(arrived, flushed, cleaned, residency.visits, buckets)
+    return {i: rows[keep] for i, rows in bound.items()}

@@ -1,0 +1,169 @@
+"""What a partition knows about its buckets: rows in memory and on disk, arrivals, results. Counted, never timed.
+
+These figures choose what leaves memory (flush) and which disk work comes first (planner.manager), so they are part of
+the state: a replayed batch finds the same ones and chooses the same.
+
+Rows are counted per input and bucket, results per bucket of the main class. An input without the main class has
+buckets of its own; for results it counts as a whole.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from spark_mjoin.model import Array, JoinSpec
+from spark_mjoin.state.buckets import BUCKETS, main_inputs
+
+FADE = 0.5  # what is left of the recent figures after each flush
+
+
+@dataclass
+class Groups:
+    """Arrays over [input, bucket] or [bucket]."""
+
+    main: list[int]  # the inputs with the main class
+    resident: Array  # rows in memory
+    disk: Array  # rows that left it
+    waiting: Array  # rows since the last pass over the bucket; those of other inputs wait for each bucket
+    recent: Array  # arrivals, faded with every flush
+    results: Array  # results so far
+    chances: Array  # combinations of rows that were together, as products of row counts
+    seen: Array  # per disk part: the product of the others' rows in memory when it was last joined with them
+    young: int = 0  # half of the rows in memory had arrived before this event when it was last looked at
+    young_results: float = 0.0  # recent results of which all rows arrived since then
+    all_results: float = 0.0  # recent results
+
+    @staticmethod
+    def empty(spec: JoinSpec) -> Groups:
+        n = len(spec.inputs)
+
+        def grid() -> Array:
+            return np.zeros((n, BUCKETS))
+
+        def row() -> Array:
+            return np.zeros(BUCKETS)
+
+        return Groups(main_inputs(spec), grid(), grid(), grid(), grid(), row(), row(), grid())
+
+    # --- what happens ----------------------------------------------------------------------------------------
+
+    def arrive(self, input: int, counts: Array) -> None:
+        """Rows of an input have come into memory, counts[b] in each bucket, and have met what was there."""
+        met = self.partners(input)
+        if input in self.main:
+            self.chances += counts * met
+            self.waiting[input] += counts
+        else:
+            self.chances += counts.sum() * met
+            self.waiting[input] += counts.sum()
+        self.resident[input] += counts
+        self.recent[input] += counts
+
+    def leave(self, input: int, counts: Array) -> None:
+        """Rows of an input have left memory."""
+        self.resident[input] -= counts
+        self.disk[input] += counts
+        self.seen[input] = np.where(counts > 0, self._own(input, self.partners(input)), self.seen[input])
+
+    def flushed(self, young: int) -> None:
+        """A flush is complete: what was recent is less so. `young` is the event since which half of the rows came."""
+        self.recent *= FADE
+        self.young_results *= FADE
+        self.all_results *= FADE
+        self.young = young
+
+    def give_out(self, buckets: Array, oldest: Array) -> None:
+        """Results of arrivals: the bucket of each, and the arrival of its oldest row."""
+        self.results += np.bincount(buckets, minlength=BUCKETS)
+        self.young_results += int((oldest >= self.young).sum())
+        self.all_results += buckets.size
+
+    def give_out_late(self, buckets: Array) -> None:
+        """Results of disk work, the bucket of each."""
+        self.results += np.bincount(buckets, minlength=BUCKETS)
+
+    def visited(self, input: int, bucket: int) -> None:
+        """A disk part was joined with what the others have in memory."""
+        partners = float(self._own(input, self.partners(input))[bucket])
+        gained = self.disk[input, bucket] * max(0.0, partners - self.seen[input, bucket])
+        if input in self.main:
+            self.chances[bucket] += gained
+        else:
+            self.chances += gained / BUCKETS
+        self.seen[input, bucket] = partners
+
+    def passed(self, buckets: Sequence[int]) -> None:
+        """Everything in these buckets is out."""
+        chosen = list(buckets)
+        self.waiting[:, chosen] = 0
+        self.chances[chosen] = self.possible()[chosen]
+
+    # --- what follows from it --------------------------------------------------------------------------------
+
+    def partners(self, input: int) -> Array:
+        """Per bucket, the product of the others' rows in memory."""
+        out = np.ones(BUCKETS)
+        for j in range(len(self.resident)):
+            if j != input:
+                out = out * self._per_bucket(self.resident, j)
+        return out
+
+    def possible(self) -> Array:
+        """Per bucket, the product of all inputs' rows, in memory and on disk."""
+        rows = self.resident + self.disk
+        out = np.ones(BUCKETS)
+        for j in range(len(rows)):
+            out = out * self._per_bucket(rows, j)
+        return out
+
+    def selectivity(self) -> Array:
+        """Per bucket, results per combination of rows that were together; the whole's where a bucket has few."""
+        whole = self.results.sum() / max(self.chances.sum(), 1.0)
+        own = self.results / np.maximum(self.chances, 1.0)
+        return np.where(self.results >= 16, own, whole)
+
+    def missing(self) -> Array:
+        """Per bucket, an estimate of the results that are not out yet."""
+        return np.where(self.in_debt(), self.selectivity() * np.maximum(self.possible() - self.chances, 0.0), 0.0)
+
+    def in_debt(self) -> Array:
+        """Per bucket, whether a pass could give results: rows have left memory, others have come since the last one."""
+        others = [j for j in range(len(self.disk)) if j not in self.main]
+        on_disk = (self.disk[self.main].sum(axis=0) > 0) | bool(self.disk[others].sum() > 0)
+        debt: Array = on_disk & (self.waiting.sum(axis=0) > 0) & (self.possible() > 0)
+        return debt
+
+    def deferred_rows(self) -> int:
+        """Input rows whose results are not complete."""
+        debt = self.in_debt()
+        others = [j for j in range(len(self.disk)) if j not in self.main]
+        return int(self.waiting[self.main][:, debt].sum() + self.waiting[others][:, debt].max(axis=1, initial=0).sum())
+
+    def completeness(self) -> float:
+        """Results given out, of the best estimate of all that the rows so far have."""
+        missing = float(self.missing().sum())
+        out = float(self.results.sum())
+        return out / (out + missing) if missing > 0 else 1.0
+
+    def _per_bucket(self, rows: Array, input: int) -> Array:
+        """An input's rows per bucket of the main class; all of them where it does not have it."""
+        return rows[input] if input in self.main else np.full(BUCKETS, rows[input].sum())
+
+    def _own(self, input: int, per_main_bucket: Array) -> Array:
+        """A figure per main bucket as one per bucket of the input's own."""
+        return per_main_bucket if input in self.main else np.full(BUCKETS, per_main_bucket.mean())
+
+    # --- manifests -------------------------------------------------------------------------------------------
+
+    def to_json(self) -> dict[str, Any]:
+        named = {name: value for name, value in vars(self).items() if name != "main"}
+        return {n: v.tolist() if isinstance(v, np.ndarray) else v for n, v in named.items()}
+
+    @staticmethod
+    def from_json(spec: JoinSpec, body: Mapping[str, Any]) -> Groups:
+        named: dict[str, Any] = {n: np.array(v) if isinstance(v, list) else v for n, v in body.items()}
+        return Groups(main_inputs(spec), **named)

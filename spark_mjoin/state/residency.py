@@ -1,0 +1,135 @@
+"""When rows left memory and what was joined with them since: all that decides whether a combination is out already.
+
+Time is counted in events: a flush, a visit of a disk part, a pass over buckets. A row knows how many events were before
+its arrival. Events are numbered from 1, so a row with `arrived` = 3 has seen events 4, 5, ... and event e concerns the
+rows with `arrived` < e.
+
+    departures   (event, bucket, below): the rows of the bucket with arrived < below left memory, if they were there
+    visits       (event, bucket): the disk part of the bucket was joined with what the other inputs had in memory
+    cleaned      per bucket of the main class, the last pass: all combinations of rows that came before are out
+
+`join.emitted` draws the conclusion. Entries that a later pass has made irrelevant are dropped.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+
+from spark_mjoin.model import Array
+from spark_mjoin.state.buckets import BUCKETS
+
+NEVER = 2**31 - 1  # the departure of a row that is in memory
+EVERY = -1  # as a bucket: all of them
+
+
+@dataclass(frozen=True)
+class Victim:
+    """Rows to leave memory: one bucket of one input, or of all its buckets; all rows, or those of early arrivals."""
+
+    input: int
+    bucket: int  # or EVERY
+    below: int = NEVER  # only rows with arrived < below
+
+
+@dataclass
+class Residency:
+    inputs: int
+    events: int = 0
+    departures: list[list[tuple[int, int, int]]] = field(default_factory=list)
+    visits: list[list[tuple[int, int]]] = field(default_factory=list)
+    cleaned: Array = field(default_factory=lambda: np.zeros(BUCKETS, np.int32))
+
+    def __post_init__(self) -> None:
+        self.departures = self.departures or [[] for _ in range(self.inputs)]
+        self.visits = self.visits or [[] for _ in range(self.inputs)]
+
+    # --- events ----------------------------------------------------------------------------------------------
+
+    def flush(self, victims: Iterable[Victim]) -> int:
+        """Record that some rows leave memory now; returns the event."""
+        self.events += 1
+        for victim in victims:
+            self.departures[victim.input].append((self.events, victim.bucket, min(victim.below, self.events)))
+        return self.events
+
+    def visit(self, input: int, bucket: int) -> int:
+        """Record that a disk part has been joined with the others' memory; returns the event."""
+        self.events += 1
+        self.visits[input].append((self.events, bucket))
+        return self.events
+
+    def clean(self, buckets: Iterable[int], main_inputs: Iterable[int]) -> int:
+        """Record a pass over buckets of the main class; forgets what it has made irrelevant; returns the event."""
+        self.events += 1
+        self.cleaned[list(buckets)] = self.events
+        main = set(main_inputs)
+        for i in range(self.inputs):
+            everywhere = int(self.cleaned.min())
+            self.visits[i] = [
+                (event, bucket)
+                for event, bucket in self.visits[i]
+                if event > (int(self.cleaned[bucket]) if i in main else everywhere)
+            ]
+            self.departures[i] = self._compact(self.departures[i], i in main, everywhere)
+        return self.events
+
+    def _compact(
+        self, departures: list[tuple[int, int, int]], is_main: bool, everywhere: int
+    ) -> list[tuple[int, int, int]]:
+        """One entry per bucket instead of all those before its last pass.
+
+        What left before a pass can be in no combination that is out by residency but not by the pass, so it only
+        matters that the rows left.
+        """
+        merged: dict[int, tuple[int, int, int]] = {}
+        rest = []
+        for event, bucket, below in departures:
+            limit = int(self.cleaned[bucket]) if is_main and bucket != EVERY else everywhere
+            if event < limit:
+                before = merged.get(bucket, (0, bucket, 0))
+                merged[bucket] = (max(before[0], event), bucket, max(before[2], below))
+            else:
+                rest.append((event, bucket, below))
+        return sorted([*merged.values(), *rest])
+
+    # --- rows ------------------------------------------------------------------------------------------------
+
+    def flushed(self, input: int, buckets: Array, arrived: Array) -> Array:
+        """For some rows of an input the event at which each left memory; NEVER for those that are there."""
+        out = np.full(arrived.size, NEVER, np.int32)
+        for event, bucket, below in reversed(self.departures[input]):
+            left = arrived < below if bucket == EVERY else (arrived < below) & (buckets == bucket)
+            out[left] = event
+        return out
+
+    def all_gone(self, input: int, bucket: int, last: int) -> bool:
+        """Whether no row of a bucket that arrived at `last` or before is in memory."""
+        return any(below > last and of in (bucket, EVERY) for _, of, below in self.departures[input])
+
+    def overflowed(self) -> bool:
+        """Whether any row has ever left memory."""
+        return any(self.departures)
+
+    # --- manifests -------------------------------------------------------------------------------------------
+
+    def to_json(self) -> dict[str, Any]:
+        return {
+            "events": self.events,
+            "departures": [[list(d) for d in of] for of in self.departures],
+            "visits": [[list(v) for v in of] for of in self.visits],
+            "cleaned": self.cleaned.tolist(),
+        }
+
+    @staticmethod
+    def from_json(inputs: int, body: Mapping[str, Any]) -> Residency:
+        return Residency(
+            inputs,
+            body["events"],
+            [[(e, b, w) for e, b, w in of] for of in body["departures"]],
+            [[(e, b) for e, b in of] for of in body["visits"]],
+            np.array(body["cleaned"], np.int32),
+        )
