@@ -9,6 +9,7 @@ Not covered: what is behind `source.<alias>.*` (each source reads its own option
 
 from __future__ import annotations
 
+import os
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -166,11 +167,12 @@ def _settings(top: Mapping[str, str]) -> Settings:
     if overflow == "shed":
         raise OptionError("option 'overflow': 'shed' is not available in this version; 'spill' and 'fail' are")
     defaults = Settings()
+    memory = top.get("memory", os.environ.get("SPARK_MJOIN_MEMORY"))  # the variable forces overflow where tests want it
     blocking, fuel = top.get("blockingthreshold"), top.get("diskfuel")
     compression = _choice(top, "segmentCompression", _COMPRESSIONS, "none")
     return Settings(
         partitions=parse_count(top.get("partitions", "1"), "partitions"),
-        memory_bytes=parse_bytes(top["memory"], "memory") if "memory" in top else None,
+        memory_bytes=None if memory is None else parse_bytes(memory, "memory"),
         state_location=top.get("statelocation", "").strip() or None,
         overflow=overflow,
         flush=_choice(top, "flush", _POLICIES, defaults.flush),

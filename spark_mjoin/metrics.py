@@ -54,6 +54,7 @@ class PhaseCounts:
 
     rows: int = 0  # results
     seconds: float = 0.0  # without the time that it waited for results to be taken
+    peak_bytes: int = 0  # the most that its own tables needed, besides the rows in memory
     work: WorkCounts = field(default_factory=WorkCounts)
 
     def timed(self, batches: Iterable[Counted], clock: Callable[[], float]) -> Iterator[Counted]:

@@ -93,11 +93,12 @@ def _advance(
         area, buckets = overflow.work_area(plan), work.buckets
         if work.visited is None:
             phase = counts.disk_to_disk
-            batches = cleanup.clean(state, store, buckets, area, phase.work)
+            batches = cleanup.clean(state, store, buckets, area, phase)
         else:
             phase = counts.disk_to_memory
-            batches = reactive.visit(state, store, work.visited, buckets[0], area, phase.work)
+            batches = reactive.visit(state, store, work.visited, buckets[0], area, phase)
         yield from phase.timed(batches, time.perf_counter)
+        counts.peak_bytes = max(counts.peak_bytes, state.nbytes() + phase.peak_bytes)
 
 
 def _disk_work(task: PartitionTask, plan: OverflowPlan, state: PartitionState, rows_in: int) -> Sequence[DiskWork]:

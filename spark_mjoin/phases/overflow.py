@@ -18,11 +18,12 @@ from spark_mjoin.state.residency import Victim
 from spark_mjoin.state.store import StateStore
 
 FLUSH_TO = 0.8  # of the room for rows
+LEAST_AREA = 64 << 10  # less than this for disk work would be all indexes and no rows
 
 
 def work_area(plan: OverflowPlan) -> int:
     """Bytes for disk work; without a budget there is as much as there is fuel."""
-    return plan.fuel_bytes if plan.memory_bytes is None else plan.memory_bytes // 4
+    return max(LEAST_AREA, plan.fuel_bytes if plan.memory_bytes is None else plan.memory_bytes // 4)
 
 
 def capacity(plan: OverflowPlan) -> float:

@@ -63,6 +63,16 @@ class Groups:
         self.resident[input] += counts
         self.recent[input] += counts
 
+    def begin_loading(self) -> None:
+        """A state is about to be loaded: nothing is in memory yet."""
+        self.disk += self.resident
+        self.resident[:] = 0
+
+    def load(self, input: int, counts: Array) -> None:
+        """Rows of an input have come into memory from segments, where they were when they last counted."""
+        self.disk[input] -= counts
+        self.resident[input] += counts
+
     def leave(self, input: int, counts: Array) -> None:
         """Rows of an input have left memory."""
         self.resident[input] -= counts
