@@ -129,7 +129,7 @@ def test_a_chain_overflows_as_well(tmp_path: Path, policy: str) -> None:
 
 def test_each_phase_gives_results_and_says_so(tmp_path: Path) -> None:
     given = scripts(batches=12, keys=1500)
-    run = Run(given, STAR, tmp_path, memory=str(MEMORY), diskFuel="20k", flush="random", blockingThreshold="1")
+    run = Run(given, STAR, tmp_path, memory="500k", diskFuel="20k", flush="random", blockingThreshold="1")
     run.to_the_end()
     run.check()
     for phase in ("memoryToMemory", "diskToMemory", "diskToDisk"):
