@@ -18,6 +18,7 @@ from spark_mjoin.join.operator import Bound, materialise, pooled, produce
 from spark_mjoin.metrics import PhaseCounts
 from spark_mjoin.model import Array
 from spark_mjoin.phases.disk import Part, divide, take_in
+from spark_mjoin.phases.overflow import give_back
 from spark_mjoin.planner.orders import probe_order
 from spark_mjoin.state.buckets import main_inputs
 from spark_mjoin.state.partition import PartitionState, new_table
@@ -31,6 +32,7 @@ def clean(
     """Give out what is missing in some buckets of the main class; all rows must be in segments."""
     for parts in divide(state, store, buckets, area):
         yield from _join(state, store, parts, buckets, phase)
+        give_back()
     state.residency.clean(buckets, main_inputs(state.spec))
     state.groups.passed(buckets)
 

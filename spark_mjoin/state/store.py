@@ -20,7 +20,6 @@ at the most.
 from __future__ import annotations
 
 import re
-import zlib
 from collections.abc import Callable, Container, Iterable, Iterator, Mapping, Sequence
 from itertools import pairwise
 from typing import Any
@@ -54,7 +53,7 @@ class StateStore(Manifests):
     def __init__(self, location: str, partition: int, compression: str | None = None) -> None:
         super().__init__(location, partition)
         self._compression = compression
-        self._open: dict[str, pa.ipc.RecordBatchFileReader] = {}  # segments that were read and found whole
+        self._checked: set[str] = set()  # segments that were read and found whole
 
     def load(
         self,
@@ -197,20 +196,23 @@ class StateStore(Manifests):
         return int(total)
 
     def _reader(self, segment: Segment) -> pa.ipc.RecordBatchFileReader:
-        """A segment, mapped into memory, after checking the whole file."""
-        if segment.name not in self._open:
-            path = self.directory.path(segment.name)
-            try:
-                contents = self.directory.map(segment.name)
-            except FileNotFoundError:
-                raise StateError(f"state file {path} is missing; restore it, or start with a new checkpoint") from None
-            if contents.size != segment.bytes or zlib.crc32(contents) != segment.crc32:
-                raise StateError(
-                    f"state file {path} is damaged: {contents.size} bytes with CRC {zlib.crc32(contents):08x}, "
-                    f"expected {segment.bytes} with {segment.crc32:08x}; restore it, or start with a new checkpoint"
-                )
-            self._open[segment.name] = pa.ipc.open_file(contents)
-        return self._open[segment.name]
+        """A segment, mapped into memory; the whole file is checked when it is first asked for.
+
+        Mapped anew each time, so that what was read does not stay in memory longer than its reader.
+        """
+        path = self.directory.path(segment.name)
+        try:
+            if segment.name not in self._checked:
+                size, crc32 = self.directory.checksum(segment.name)
+                if (size, crc32) != (segment.bytes, segment.crc32):
+                    raise StateError(
+                        f"state file {path} is damaged: {size} bytes with CRC {crc32:08x}, expected "
+                        f"{segment.bytes} with {segment.crc32:08x}; restore it, or start with a new checkpoint"
+                    )
+                self._checked.add(segment.name)
+            return pa.ipc.open_file(self.directory.map(segment.name))
+        except FileNotFoundError:
+            raise StateError(f"state file {path} is missing; restore it, or start with a new checkpoint") from None
 
     # --- writing ---------------------------------------------------------------------------------------------
 
