@@ -17,9 +17,10 @@ from spark_mjoin.errors import OptionError, listed, nearest
 from spark_mjoin.model import Settings
 
 _LIMITS = ("maxRowsPerTrigger", "maxFilesPerTrigger", "maxBytesPerTrigger")
-_KNOWN = ("query", "on", "partitions", "memory", "overflow", "stateLocation", *_LIMITS)
+_KNOWN = ("query", "on", "partitions", "memory", "overflow", "stateLocation", "stickyPartitions", *_LIMITS)
 _PLANNED = ("flush", "window", "goal")
 _WITHOUT_FILES = ("wisconsin",)
+_CHECKPOINT = "__checkpointlocation"  # from the jar: the source's own directory in the query's checkpoint
 _IDENTIFIER = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 _SIZE = re.compile(r"(\d+)\s*([kmgt]?)(?:i?b)?", re.IGNORECASE)
 _UNITS = {"": 0, "k": 10, "m": 20, "g": 30, "t": 40}
@@ -167,8 +168,13 @@ def _settings(top: Mapping[str, str]) -> Settings:
             f"option 'overflow': unknown value '{overflow}'.{nearest(overflow, ('spill', 'shed', 'fail'))}"
             " This version has: fail"
         )
+    sticky = top.get("stickypartitions", "true").strip().lower()
+    if sticky not in ("true", "false"):
+        raise OptionError(f"option 'stickyPartitions': '{sticky}' is neither true nor false")
+    checkpoint = top.get(_CHECKPOINT)
     return Settings(
         partitions=parse_count(top.get("partitions", "1"), "partitions"),
         memory_bytes=parse_bytes(top["memory"], "memory") if "memory" in top else None,
-        state_location=top.get("statelocation", "").strip() or None,
+        state_location=top.get("statelocation", "").strip() or (f"{checkpoint}/state" if checkpoint else None),
+        shim=checkpoint is not None,
     )

@@ -49,6 +49,7 @@ class BatchCounts:
     time_ms: int = 0
     memory_bytes: int = 0
     disk_bytes: int = 0
+    cache_hits: int = 0  # 1 when the state was there in the worker, as the batch needs it
     work: WorkCounts = field(default_factory=WorkCounts)
 
     def to_json(self) -> dict[str, Any]:
@@ -62,6 +63,7 @@ class BatchCounts:
             "comparisons": self.work.comparisons,
             "memoryUsedBytes": self.memory_bytes,
             "diskUsedBytes": self.disk_bytes,
+            "stateCacheHits": self.cache_hits,
         }
 
 
@@ -72,22 +74,32 @@ _SUMMED = (
     "hashes",
     "moves",
     "comparisons",
+    "diskToMemoryRows",
+    "diskToDiskRows",
     "memoryUsedBytes",
     "diskUsedBytes",
+    "stateCacheHits",
 )
+_LASTING = ("memoryUsedBytes", "diskUsedBytes")  # of _SUMMED: what still holds when a batch does nothing
 
 
 def report(
-    manifests: Iterable[Mapping[str, Any]], aliases: Sequence[str], memory_bytes: int | None = None
+    manifests: Iterable[Mapping[str, Any]],
+    aliases: Sequence[str],
+    memory_bytes: int | None = None,
+    seconds: float | None = None,
 ) -> dict[str, str]:
-    """The metrics of one version, from the manifests that its partitions committed."""
+    """The metrics of one version, from the manifests that its partitions committed.
+
+    seconds is the time in which the batch's input arrived, for rates; None where nobody knows.
+    """
     sums: dict[str, int] = dict.fromkeys(_SUMMED, 0)
     rows, rows_in, orders = [0] * len(aliases), [0] * len(aliases), [""] * len(aliases)
     results = 0
     for manifest in manifests:
         batch = manifest["batch"]
         for name in _SUMMED:
-            sums[name] += batch[name]
+            sums[name] += batch.get(name, 0)
         rows = [a + b for a, b in zip(rows, manifest["rows"], strict=True)]
         rows_in = [a + b for a, b in zip(rows_in, batch["rowsIn"], strict=True)]
         results += manifest["results"]
@@ -100,6 +112,34 @@ def report(
     for i, alias in enumerate(aliases):
         metrics[f"{alias}NumRowsTotal"] = str(rows[i])
         metrics[f"{alias}NumInputRows"] = str(rows_in[i])
+        if seconds is not None:
+            metrics[f"{alias}RowsPerSecond"] = f"{rows_in[i] / seconds if seconds else 0.0:.1f}"
         if orders[i]:
             metrics[f"{alias}ProbeOrder"] = orders[i]
     return metrics
+
+
+def idle(manifest: Mapping[str, Any]) -> dict[str, Any]:
+    """A manifest as if its batch had done nothing: for a partition that a later batch has left as it was."""
+
+    def nothing(value: Any) -> Any:
+        return [nothing(v) for v in value] if isinstance(value, list) else 0
+
+    batch = {name: value if name in _LASTING else nothing(value) for name, value in manifest["batch"].items()}
+    return {**manifest, "batch": batch}
+
+
+def summable(metrics: Mapping[str, str]) -> dict[str, int]:
+    """The metrics of one partition that may be added to those of the others."""
+    return {name: int(value) for name, value in metrics.items() if value.isdigit()}
+
+
+def lag(behind: Sequence[int]) -> dict[str, str]:
+    """How far the sources are behind what is there, each in its own unit, under the names of Spark's Kafka source."""
+    if not behind:
+        return {}
+    return {
+        "minOffsetsBehindLatest": str(min(behind)),
+        "maxOffsetsBehindLatest": str(max(behind)),
+        "avgOffsetsBehindLatest": str(sum(behind) / len(behind)),
+    }

@@ -169,6 +169,7 @@ class Settings:
     partitions: int = 1
     memory_bytes: int | None = None  # budget of the resident state over all partitions
     state_location: str | None = None
+    shim: bool = False  # whether the jar is there: it asks for metrics when a batch is done, and takes tasks' reports
 
 
 Position = dict[str, Any]  # how far a source was read: JSON, opaque to all but the source

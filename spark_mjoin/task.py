@@ -37,8 +37,8 @@ def run(task: PartitionTask, attempt: str) -> Iterator[pa.RecordBatch]:
     """Give out the results that this batch completes, and commit the next version of the state."""
     started = time.perf_counter()
     waited = 0.0
+    counts = BatchCounts([0] * len(task.spec.inputs), cache_hits=int(_CACHE.holds(task)))
     state = load(task, attempt)
-    counts = BatchCounts([0] * len(task.spec.inputs))
     for bound in pooled(_arrivals(task, state, counts)):
         for results in materialise(task.spec, state.tables, bound):
             counts.rows_out += results.num_rows
@@ -135,6 +135,11 @@ class StateCache:
 
     limit_bytes: int = 1 << 30
     _states: OrderedDict[tuple[str, int], PartitionState] = field(default_factory=OrderedDict)
+
+    def holds(self, task: PartitionTask) -> bool:
+        """Whether nothing has to be read to go on."""
+        state = self._states.get((task.location or "", task.partition))
+        return state is not None and state.version == task.version and state.spec == task.spec
 
     def take(self, task: PartitionTask) -> PartitionState | None:
         return self._states.pop((task.location or "", task.partition), None)
