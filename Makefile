@@ -42,7 +42,7 @@ test-matrix: $(STAMP) jar ## the tests on Spark with each version that is claime
 	$(OLDEST)/bin/pip install --quiet --disable-pip-version-check 'pyspark[connect]>=4.2,<4.3' --editable '.[dev]'
 	for python in $(BIN)/python $(OLDEST)/bin/python; do \
 		$$python -c 'import pyspark; print("Spark", pyspark.__version__)' && \
-		PYSPARK_PYTHON=$(abspath .)/$$python $$python -m pytest tests/spark tests/shim || exit 1; \
+		PYSPARK_PYTHON=$(abspath .)/$$python $$python -m pytest tests/spark tests/jar || exit 1; \
 	done
 
 bench: $(STAMP) jar ## compare with Spark's own joins and duckdb, on the same files

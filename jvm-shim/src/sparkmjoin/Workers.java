@@ -23,7 +23,7 @@ import scala.jdk.javaapi.CollectionConverters;
  * its own, made of its number and the number of the query. Spark never gives up a pool, so a query takes the smallest
  * number that no running query of this driver has: there are as many pools as partitions ever ran at once.
  */
-final class Workers {
+public final class Workers {
   private static final BitSet TAKEN = new BitSet();
 
   private final int query;
@@ -59,7 +59,7 @@ final class Workers {
   }
 
   /** Brings {@code places} up to date with the executors that there are now. */
-  static void assign(Map<Integer, String> places, int partitions, List<String> executors) {
+  public static void assign(Map<Integer, String> places, int partitions, List<String> executors) {
     places.values().retainAll(executors);
     places.keySet().removeIf(partition -> partition >= partitions);
     if (executors.isEmpty()) {
