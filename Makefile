@@ -4,6 +4,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
 OLDEST := .venv-4.2
+REFUSED := .venv-4.1
 
 export PYSPARK_PYTHON := $(abspath $(BIN)/python)
 export PYSPARK_DRIVER_PYTHON := $(PYSPARK_PYTHON)
@@ -44,6 +45,9 @@ test-matrix: $(STAMP) jar ## the tests on Spark with each version that is claime
 		$$python -c 'import pyspark; print("Spark", pyspark.__version__)' && \
 		PYSPARK_PYTHON=$(abspath .)/$$python $$python -m pytest tests/spark tests/jar || exit 1; \
 	done
+	@test -x $(REFUSED)/bin/python || $(PYTHON) -m venv $(REFUSED)
+	$(REFUSED)/bin/pip install --quiet --disable-pip-version-check 'pyspark>=4.1,<4.2'
+	PYSPARK_PYTHON=$(REFUSED)/bin/python $(REFUSED)/bin/python -m tests.jar.refused
 
 bench: $(STAMP) jar ## compare with Spark's own joins and duckdb, on the same files
 	$(BIN)/python -m benchmarks.bench
@@ -53,4 +57,4 @@ format: $(STAMP) ## let ruff format the code
 	$(BIN)/ruff format .
 
 clean: ## remove what was built, installed and measured
-	rm -rf $(VENV) $(OLDEST) spark_mjoin/jars build dist out .pytest_cache .mypy_cache .ruff_cache .hypothesis
+	rm -rf $(VENV) $(OLDEST) $(REFUSED) spark_mjoin/jars build dist out .pytest_cache .mypy_cache .ruff_cache .hypothesis
