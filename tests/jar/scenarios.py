@@ -4,6 +4,7 @@ Counts are compared with duckdb's: what the join gives after some files, minus w
 """
 
 import contextlib
+import datetime as dt
 import itertools
 import json
 import os
@@ -12,6 +13,7 @@ import time
 import urllib.request
 from collections.abc import Callable
 from dataclasses import dataclass
+from decimal import Decimal
 from pathlib import Path
 from typing import Any
 
@@ -372,10 +374,65 @@ def oracle_batch_reads_and_downstream_operators(spark: Any, root: Path) -> None:
     join = FileJoin(root, options=LIMITED).fill(files=3)
     assert rows(join.read(spark).toArrow()) == join.expected()
     summed = join.load(spark).groupBy("k").agg({"x": "sum"})
-    writer = summed.writeStream.format("memory").queryName(f"summed_{spark.version[2]}").outputMode("complete")
+    writer = summed.writeStream.format("memory").queryName(f"summed_{os.getpid()}").outputMode("complete")
     join.start_with(writer).awaitTermination()
     query = "SELECT a.k, sum(a.x)::BIGINT FROM a JOIN b ON a.k = b.k JOIN c ON a.k = c.k GROUP BY a.k"
-    assert rows(spark.table(f"summed_{spark.version[2]}").toArrow()) == join.expected(query)
+    assert rows(spark.table(f"summed_{os.getpid()}").toArrow()) == join.expected(query)
+
+
+def typed(number: int) -> pa.Table:
+    """Forty rows of every kind of column, each of them NULL now and then."""
+
+    def column(kind: pa.DataType, value: Callable[[int], object]) -> pa.Array:
+        return pa.array([None if (i + number) % 7 == 3 else value(i) for i in range(40)], kind)
+
+    moment = dt.datetime(2026, 2, 28, 23, 59, 59, 999_999)
+    return pa.table(
+        {
+            "k": pa.array([i % 20 for i in range(40)], pa.int64()),
+            "tiny": column(pa.int8(), lambda i: i - 20),
+            "flag": column(pa.bool_(), lambda i: i % 3 == 0),
+            "x": column(pa.float64(), lambda i: i / 3),
+            "f": column(pa.float32(), lambda i: i / 4),
+            "short": column(pa.decimal128(9, 2), lambda i: Decimal(i * number) / 100),
+            "long": column(pa.decimal128(38, 6), lambda i: Decimal(10) ** 30 + i),
+            "text": column(pa.string(), lambda i: "ä€😀" * (i % 4)),
+            "raw": column(pa.binary(), lambda i: bytes(range(i))),
+            "day": column(pa.date32(), lambda i: dt.date(1582, 10, 4) + dt.timedelta(days=i * 9999)),
+            "at": column(pa.timestamp("us", "UTC"), lambda i: moment.replace(tzinfo=dt.UTC) + dt.timedelta(hours=i)),
+            "local": column(pa.timestamp("us"), lambda i: moment - dt.timedelta(days=i)),
+            "many": column(pa.list_(pa.string()), lambda i: [None, "x" * i][: i % 3]),
+            "nested": column(
+                pa.struct([("n", pa.int64()), ("s", pa.list_(pa.float64()))]),
+                lambda i: {"n": None if i % 2 else i, "s": [i / 2, None]},
+            ),
+        }
+    )
+
+
+@scenario(*BOTH)
+def oracle_every_type_in_batches_of_columns(spark: Any, root: Path) -> None:
+    """Arrow batches are handed to Spark as they are; whole-stage code generation reads them in another way."""
+    typeless = "SELECT t.*, b.y FROM t JOIN b ON t.k = b.k"
+    before = spark.conf.get("spark.sql.codegen.wholeStage")
+    for code in ("true", "false"):
+        spark.conf.set("spark.sql.codegen.wholeStage", code)
+        join = FileJoin(root / code, typeless, LIMITED)
+        for number in range(2):
+            join.add("t", typed(number))
+            join.add("b", pa.table({"k": pa.array(range(25), pa.int64()), "y": [number * 100 + i for i in range(25)]}))
+        reported = metrics(to_parquet(join, spark))
+        assert sum(results(m) for m in reported) == join.expected().total() == 160
+        assert sink(join, spark) == join.expected()
+    spark.conf.set("spark.sql.codegen.wholeStage", before)
+    limited = FileJoin(root / "limited", typeless, LIMITED, tables={})
+    limited.add("t", typed(0))
+    limited.add("b", pa.table({"k": pa.array(range(25), pa.int64()), "y": list(range(25))}))
+    name = f"limited_{os.getpid()}"
+    limited.start_with(limited.load(spark).limit(3).writeStream.format("memory").queryName(name)).awaitTermination()
+    found = rows(spark.table(name).toArrow())
+    assert found.total() == 3
+    assert found <= limited.expected()
 
 
 @scenario(*BOTH)

@@ -15,6 +15,7 @@ import org.apache.spark.sql.execution.datasources.v2.python.PythonStreamingInput
 import org.apache.spark.sql.execution.datasources.v2.python.PythonStreamingPartitionReaderFactory;
 import org.apache.spark.sql.execution.datasources.v2.python.UserDefinedPythonDataSource;
 import org.apache.spark.sql.types.StructType;
+import org.apache.spark.sql.vectorized.ColumnarBatch;
 import org.apache.spark.util.CollectionAccumulator;
 import scala.Option;
 
@@ -25,24 +26,46 @@ final class MJoinReaderFactory implements PartitionReaderFactory {
   private final StructType schema;
   private final CollectionAccumulator<byte[]> report;
   private final String pool; // null: any worker will do
+  private final boolean columnar;
 
-  MJoinReaderFactory(PythonFunction source, byte[] read, StructType schema, CollectionAccumulator<byte[]> report, String pool) {
+  MJoinReaderFactory(
+      PythonFunction source,
+      byte[] read,
+      StructType schema,
+      CollectionAccumulator<byte[]> report,
+      String pool,
+      boolean columnar) {
     this.source = source;
     this.read = read;
     this.schema = schema;
     this.report = report;
     this.pool = pool;
+    this.columnar = columnar;
+  }
+
+  @Override
+  public boolean supportColumnarReads(InputPartition partition) {
+    return columnar;
+  }
+
+  @Override
+  public PartitionReader<ColumnarBatch> createColumnarReader(InputPartition partition) {
+    PythonStreamingInputPartition asked = (PythonStreamingInputPartition) partition;
+    return new ReportingReader<>(
+        new ColumnarReader(reporting(asked), read, asked.pickedPartition(), schema), report);
   }
 
   @Override
   public PartitionReader<InternalRow> createReader(InputPartition partition) {
-    int index = ((PythonStreamingInputPartition) partition).index();
-    UserDefinedPythonDataSource reporting =
-        new ReportingSource(source, pool == null ? null : pool + "-" + index, report);
-    PartitionReader<InternalRow> rows =
-        new PythonStreamingPartitionReaderFactory(reporting, read, schema, Option.empty(), Option.empty())
-            .createReader(partition);
-    return new ReportingReader(rows, report);
+    UserDefinedPythonDataSource python = reporting((PythonStreamingInputPartition) partition);
+    return new ReportingReader<>(
+        new PythonStreamingPartitionReaderFactory(python, read, schema, Option.empty(), Option.empty())
+            .createReader(partition),
+        report);
+  }
+
+  private ReportingSource reporting(PythonStreamingInputPartition partition) {
+    return new ReportingSource(source, pool == null ? null : pool + "-" + partition.index(), report);
   }
 
   /** A Python source whose workers are its own, and report to us. */
@@ -68,26 +91,26 @@ final class MJoinReaderFactory implements PartitionReaderFactory {
     }
   }
 
-  private record ReportingReader(PartitionReader<InternalRow> rows, CollectionAccumulator<byte[]> report)
-      implements PartitionReader<InternalRow> {
+  private record ReportingReader<T>(PartitionReader<T> reader, CollectionAccumulator<byte[]> report)
+      implements PartitionReader<T> {
     @Override
     public boolean next() throws IOException {
-      return rows.next();
+      return reader.next();
     }
 
     @Override
-    public InternalRow get() {
-      return rows.get();
+    public T get() {
+      return reader.get();
     }
 
     @Override
     public void close() throws IOException {
-      rows.close();
+      reader.close();
     }
 
     @Override
     public CustomTaskMetric[] currentMetricsValues() {
-      return Stream.concat(Stream.of(rows.currentMetricsValues()), TaskReports.values(report).stream())
+      return Stream.concat(Stream.of(reader.currentMetricsValues()), TaskReports.values(report).stream())
           .toArray(CustomTaskMetric[]::new);
     }
   }

@@ -72,6 +72,13 @@ final class MJoinSource extends PythonDataSourceV2 {
     }
 
     @Override
+    public ColumnarSupportMode columnarSupportMode() {
+      return streaming && MJoinStream.isColumnar(options)
+          ? ColumnarSupportMode.SUPPORTED
+          : ColumnarSupportMode.UNSUPPORTED;
+    }
+
+    @Override
     public CustomMetric[] supportedCustomMetrics() {
       CustomMetric[] python = super.supportedCustomMetrics();
       return streaming

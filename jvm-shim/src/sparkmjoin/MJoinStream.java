@@ -97,7 +97,17 @@ final class MJoinStream extends PythonMicroBatchStreamWithTriggerAvailableNow im
   public PartitionReaderFactory createReaderFactory() {
     byte[] read = source.getOrCreateReadInfo(name, options, schema, true).func();
     return new MJoinReaderFactory(
-        source.source().dataSourceCls(), read, schema, reports, workers.map(Workers::pool).orElse(null));
+        source.source().dataSourceCls(),
+        read,
+        schema,
+        reports,
+        workers.map(Workers::pool).orElse(null),
+        isColumnar(options));
+  }
+
+  /** Whether readers hand on Arrow batches; the option is there to compare, and for nobody else. */
+  static boolean isColumnar(CaseInsensitiveStringMap options) {
+    return options.getBoolean("__columnar", true);
   }
 
   @Override
