@@ -56,6 +56,7 @@ def run(mode: str, names: list[str], root: Path) -> dict[str, str | None]:
     return dict(json.loads(outcome.read_text()))
 
 
+@pytest.mark.skipif(not spark_mjoin.shim._JAR.exists(), reason="the jar is not built: there is no JDK")
 @pytest.mark.timeout(280)
 @pytest.mark.parametrize(("mode", "scenario"), CASES)
 def test_with_the_jar(mode: str, scenario: str, outcome: Outcome) -> None:

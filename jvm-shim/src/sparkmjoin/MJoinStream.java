@@ -24,9 +24,9 @@ import org.apache.spark.util.CollectionAccumulator;
  * The stream of one query on the driver: the Python source's, with metrics and with partitions that stay in place.
  *
  * <p>Metrics are those of the state that the batch has committed. Spark asks for them when the batch is done; the
- * planner, the Python process behind this stream, then reads the manifests of the version that the batch made. So a task
- * that ran twice is counted once. The planner answers with {@code reportLatestOffset}, which it has no other use for
- * here.
+ * planner, the Python process behind this stream, then reads the manifests of the version that the batch made. So a
+ * task that ran twice is counted once. The planner answers with {@code reportLatestOffset}, which it has no other use
+ * for here.
  */
 final class MJoinStream extends PythonMicroBatchStreamWithTriggerAvailableNow implements ReportsSourceMetrics {
   private static final ObjectMapper JSON = new ObjectMapper();

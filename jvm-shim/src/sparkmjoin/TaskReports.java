@@ -11,8 +11,9 @@ import org.apache.spark.util.CollectionAccumulator;
  * What a task's Python worker says about itself when it is done, on its way to the reader in the same task.
  *
  * <p>It travels as a Python accumulator: the worker sends pairs of an accumulator's number and a value. Spark also
- * collects the pairs of all tasks on the driver, which has no use for them: it reads what was committed. The accumulator
- * is one of Spark's own class because the thread that receives task results does not see classes that were added later.
+ * collects the pairs of all tasks on the driver, which has no use for them: it reads what was committed. The
+ * accumulator is of a class of Spark's own because the thread that receives task results does not see classes that were
+ * added later.
  */
 final class TaskReports {
   /** The number under which {@code reader.py} reports; others may use the same channel. */
