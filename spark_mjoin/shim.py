@@ -2,12 +2,16 @@
 
 The jar (jvm-shim/) adds what a Python data source cannot do by itself. Everything else works without it.
 
-Imports nothing, so that `import spark_mjoin` stays light: sessions are told apart by what they can do.
+Imports nothing heavy, so that `import spark_mjoin` stays light: sessions are told apart by what they can do.
 """
 
 from __future__ import annotations
 
+import atexit
 import json
+import re
+import shutil
+import tempfile
 import warnings
 from collections.abc import Mapping
 from pathlib import Path
@@ -50,8 +54,17 @@ def enable(spark: Any) -> bool:
     if "connect" in type(spark).__module__:
         spark.addArtifacts(path)
     else:
-        spark.sql(f"ADD JAR '{path}'")
+        spark.sql(f"ADD JAR '{_plain(path)}'")
     return True
+
+
+def _plain(path: str) -> str:
+    """A path to the same file that Spark's ADD JAR understands: it takes a blank or a % for part of a URI."""
+    if re.fullmatch(r"[\w./+-]+", path, re.ASCII):
+        return path
+    directory = tempfile.mkdtemp(prefix="spark-mjoin-")
+    atexit.register(shutil.rmtree, directory, ignore_errors=True)
+    return shutil.copy(path, directory)
 
 
 def metrics_of(progress: Any) -> dict[str, str]:

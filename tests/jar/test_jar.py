@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 
 import spark_mjoin
+from spark_mjoin import shim
 from spark_mjoin.errors import JarError
 from tests.jar.scenarios import SCENARIOS
 
@@ -56,7 +57,7 @@ def run(mode: str, names: list[str], root: Path) -> dict[str, str | None]:
     return dict(json.loads(outcome.read_text()))
 
 
-@pytest.mark.skipif(not spark_mjoin.shim._JAR.exists(), reason="the jar is not built: there is no JDK")
+@pytest.mark.skipif(not shim._JAR.exists(), reason="the jar is not built: there is no JDK")
 @pytest.mark.timeout(280)
 @pytest.mark.parametrize(("mode", "scenario"), CASES)
 def test_with_the_jar(mode: str, scenario: str, outcome: Outcome) -> None:
@@ -88,5 +89,16 @@ def test_an_installation_without_the_jar_says_so(monkeypatch: pytest.MonkeyPatch
 
 def test_both_sides_claim_the_same_versions() -> None:
     java = (ROOT / "jvm-shim/src/sparkmjoin/SparkVersions.java").read_text()
-    listed = ", ".join(f'"{version}"' for version in spark_mjoin.shim.SPARK_VERSIONS)
+    listed = ", ".join(f'"{version}"' for version in shim.SPARK_VERSIONS)
     assert f"Set.of({listed})" in java
+
+
+def test_a_path_that_spark_would_misread_is_copied(tmp_path: Path) -> None:
+    awkward = tmp_path / "a blank, 100%"
+    awkward.mkdir()
+    (awkward / "spark-mjoin.jar").write_bytes(b"contents")
+    plain = shim._plain(str(awkward / "spark-mjoin.jar"))
+    assert " " not in plain
+    assert "%" not in plain
+    assert Path(plain).read_bytes() == b"contents"
+    assert shim._plain("/usr/lib/python3.11/spark-mjoin.jar") == "/usr/lib/python3.11/spark-mjoin.jar"
