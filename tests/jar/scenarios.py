@@ -95,6 +95,7 @@ def oracle_metrics_of_each_batch(spark: Any, root: Path) -> None:
     assert [results(m) for m in reported] == expected_per_batch(join)
     assert sink(join, spark) == join.expected()
     check_scan_nodes(reported)
+    assert [m["stateCacheHits"] for m in reported] == ["0", "2", "2", "2"]
     totals = [sum(expected_per_batch(join)[: i + 1]) for i in range(4)]
     assert [int(m["resultsTotal"]) for m in reported] == totals
     with_key = duckdb_join("SELECT 1 FROM a WHERE k IS NOT NULL", {"a": pa.concat_tables(join.tables["a"])}).num_rows
@@ -135,7 +136,7 @@ def oracle_metrics_with_retries(spark: Any, root: Path) -> None:
     plan = Path(os.environ["MJOIN_FAULTS"])
     plan.write_text(json.dumps(faults))
     try:
-        join = FileJoin(root, options=LIMITED).fill(files=4)
+        join = FileJoin(root, options=LIMITED).fill(files=3)
         reported = metrics(to_parquet(join, spark))
     finally:
         plan.write_text("[]")
@@ -309,7 +310,7 @@ def test_a_place_that_python_does_not_reach_is_named(spark: Any, root: Path) -> 
 # --- sticky partitions ---------------------------------------------------------------------------------------------
 
 
-@scenario(*BOTH)
+@scenario(*CLASSIC)
 def test_partitions_find_their_state_in_their_workers(spark: Any, root: Path) -> None:
     """Of two queries at once, with three partitions each on two cores."""
     joins = [FileJoin(root / name, options=LIMITED | {"partitions": "3"}).fill(files=4) for name in ("one", "two")]
@@ -368,7 +369,7 @@ def command(process: psutil.Process) -> str:
 # --- the rest is as before -------------------------------------------------------------------------------------------
 
 
-@scenario(*BOTH)
+@scenario(*CLASSIC)
 def oracle_batch_reads_and_downstream_operators(spark: Any, root: Path) -> None:
     join = FileJoin(root, options=LIMITED).fill(files=3)
     assert rows(join.read(spark).toArrow()) == join.expected()

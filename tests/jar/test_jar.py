@@ -48,7 +48,7 @@ def run(mode: str, names: list[str], root: Path) -> dict[str, str | None]:
             cwd=ROOT, env=environment, stdout=log, stderr=log, start_new_session=True,
         )  # fmt: skip
         try:
-            child.wait(240)
+            child.wait(400)
         finally:
             if child.poll() is None:
                 os.killpg(child.pid, signal.SIGKILL)
@@ -58,7 +58,7 @@ def run(mode: str, names: list[str], root: Path) -> dict[str, str | None]:
 
 
 @pytest.mark.skipif(not shim._JAR.exists(), reason="the jar is not built: there is no JDK")
-@pytest.mark.timeout(280)
+@pytest.mark.timeout(420)
 @pytest.mark.parametrize(("mode", "scenario"), CASES)
 def test_with_the_jar(mode: str, scenario: str, outcome: Outcome) -> None:
     found = outcome(mode)
