@@ -8,7 +8,7 @@ export PYSPARK_PYTHON := $(abspath $(BIN)/python)
 export PYSPARK_DRIVER_PYTHON := $(PYSPARK_PYTHON)
 
 .DEFAULT_GOAL := help
-.PHONY: help install demo test lint types bench format clean
+.PHONY: help install demo test lint types bench paper format clean
 
 help: ## list the targets
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  make %-10s %s\n", $$1, $$2}'
@@ -35,6 +35,9 @@ test: lint types ## lint, types and all tests: what CI runs
 
 bench: $(STAMP) ## compare with Spark's own joins and duckdb, on the same files
 	$(BIN)/python -m benchmarks.bench
+
+paper: $(STAMP) ## the papers' experiments in virtual time, with their conclusions checked
+	$(BIN)/python -m benchmarks.paper
 
 format: $(STAMP) ## let ruff format the code
 	$(BIN)/ruff check --fix .

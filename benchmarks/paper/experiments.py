@@ -8,11 +8,14 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 
 import numpy as np
+import pyarrow as pa
 
 from benchmarks.paper import inputs
 from benchmarks.paper.inputs import Stream, attribute, changing, poisson, relation
+from benchmarks.paper.machine import AHEAD, LOADED
 from benchmarks.paper.outcome import Check, Outcome, Panel
 from benchmarks.paper.plans import Join, Plan, Run, run
 from spark_mjoin.model import Array
@@ -28,9 +31,9 @@ class Experiment:
 
 # --- figure 11 -----------------------------------------------------------------------------------------------------
 
-FAST, SLOW, STEADY = 1.1 * MS, 15 * MS, 5 * MS  # mean delays; the paper does not give its own
+FAST, SLOW, STEADY = 1.1 * MS, 25 * MS, 7 * MS  # mean delays; the paper does not give its own
 FAST_SHARE = 0.45  # of the rows of S3 in each of its two fast phases
-FIG11_BYTES = 35
+FIG11_BYTES = 30
 
 
 def fluctuating(scale: float) -> Outcome:
@@ -49,10 +52,10 @@ def fluctuating(scale: float) -> Outcome:
         Plan("S3 high: (S1, S2), S3", _deep("unique1", "s1", "s2", "s3"), "random", memory),
         Plan("S3 low: (S1, S3), S2", _deep("unique1", "s1", "s3", "s2"), "random", memory),
     ]
-    mjoin, high, low = runs = [run(plan, streams) for plan in plans]
+    mjoin, high, low = runs = [run(plan, streams, LOADED) for plan in plans]
     bounds = [0.0, *(float(streams["s3"].seconds[n - 1]) for n in np.cumsum([n for n, _ in phases]))]
     names = ("fast", "slow", "fast again")
-    in_phase = [[r.between(a, b) for r in runs] for a, b in zip(bounds, bounds[1:], strict=False)]
+    in_phase = [[r.between(a, b) for r in runs] for a, b in pairwise(bounds)]
     points = np.linspace(0, mjoin.arrived, 51)[1:]
     behind = max(max(high.at(t), low.at(t)) - mjoin.at(t) for t in points)
     checks = [
@@ -65,10 +68,10 @@ def fluctuating(scale: float) -> Outcome:
         *(
             Check(
                 f"while S3 is {name}, the plan with S3 {'low' if name == 'slow' else 'high'} gives more than the other",
-                (l > h) if name == "slow" else (h > l),
-                f"high {h:,}, low {l:,}, MJoin {m:,}",
+                (in_low > in_high) if name == "slow" else (in_high > in_low),
+                f"high {in_high:,}, low {in_low:,}, MJoin {in_mjoin:,}",
             )
-            for name, (m, h, l) in zip(names, in_phase, strict=True)
+            for name, (in_mjoin, in_high, in_low) in zip(names, in_phase, strict=True)
         ),
         _complete(runs),
     ]
@@ -98,10 +101,11 @@ def probing(scale: float) -> Outcome:
         Plan("XJoin (S1, S2), S3", _deep("thousand", "s1", "s2", "s3")),
         Plan("XJoin (S1, S3), S2", _deep("thousand", "s1", "s3", "s2")),
     ]
-    right, wrong, declared, deep, deep3 = runs = [run(plan, streams) for plan in plans]
+    right, wrong, _, deep, _ = runs = [run(plan, streams, LOADED) for plan in plans]
     late = right.arrived
     points = np.linspace(0, late, 51)[1:]
     overtaken = [t for t in points if wrong.at(t) < deep.at(t) - 0.01 * deep.total]
+    spent = [f"{r.work.seconds(LOADED):.0f}" for r in (right, wrong, deep)]
     more = wrong.work.comparisons / right.work.comparisons - 1
     checks = [
         Check(
@@ -125,8 +129,7 @@ def probing(scale: float) -> Outcome:
         Check(
             "in the wrong order MJoin falls behind XJoin at some point",
             bool(overtaken),
-            f"it never does; total work {right.work.seconds:.0f} s in the right order, {wrong.work.seconds:.0f} s in "
-            f"the wrong one, {deep.work.seconds:.0f} s for XJoin"
+            f"never; work: {spent[0]} s in the right order, {spent[1]} s in the wrong one, {spent[2]} s for XJoin"
             if not overtaken
             else f"from {overtaken[0]:.0f} s",
             expected=False,
@@ -135,7 +138,8 @@ def probing(scale: float) -> Outcome:
     ]
     header = ["plan", "hashes, stored rows", "hashes, all", "moves", "comparisons", "virtual seconds of work"]
     table = [
-        [r.plan, _stored(r), r.work.hashes, r.work.moves, r.work.comparisons, f"{r.work.seconds:.1f}"] for r in runs
+        [r.plan, _stored(r), r.work.hashes, r.work.moves, r.work.comparisons, f"{r.work.seconds(LOADED):.1f}"]
+        for r in runs
     ]
     panel = Panel("probing order", runs, max(r.finished for r in runs))
     return Outcome("fig12", "Figure 12 and table 1: probing order", [panel], checks, header, table)
@@ -148,53 +152,35 @@ def _stored(r: Run) -> int:
 
 # --- figure 15 -----------------------------------------------------------------------------------------------------
 
-FIG15_BYTES = 60
+FIG15_BYTES = 100
+NEAR = 0.95  # of the best policy
 
 
 def six_way(scale: float) -> Outcome:
     """Section 3.5: two star joins of three streams and a join of their results (table 2)."""
-    rows, rows2 = round(10_000 * scale), round(100_000 * scale)
-
-    def small(seed: int) -> Stream:
-        return Stream(relation(rows, seed, unique1=rows), poisson(rows, 1 * MS, 10 + seed))
-
-    def large(seed: int) -> Stream:
-        return Stream(relation(rows2, seed, tenk6=rows, unique14=rows2), poisson(rows2, 5 * MS, 10 + seed))
-
-    streams = {f"s{i}": small(i) if i in (1, 4) else large(i) for i in range(1, 7)}
-    memory = FIG15_BYTES * (2 * rows + 4 * rows2)
-    stars, deep = _table_2(binary=False), _table_2(binary=True)
-    plans = [
-        Plan("MJoins, coordinated flushing", stars, "coordinated", memory),
-        Plan("MJoins, random flushing", stars, "random", memory),
-        Plan("XJoins", deep, "largest", memory),
-        Plan("MJoins, adaptive flushing", stars, "adaptive", memory),
-    ]
-    coordinated, scattered, xjoin, adaptive = runs = [run(plan, streams) for plan in plans]
+    streams, plans = table_2(scale)
+    coordinated, scattered, adaptive, xjoin, xjoin_largest = runs = [run(plan, streams, AHEAD) for plan in plans]
     arrived = coordinated.arrived
     shown = [round(arrived * k / 4, 1) for k in (1, 2, 3, 4)]
 
-    def above(upper: Run, lower: Run) -> bool:
-        """From the first overflow on; before it all are the same, but for the work that they do."""
+    def above(upper: Run, lower: Run, claim: str, share: float = 1.0) -> Check:
+        """From the time on when there is a noticeable number of results to compare."""
         points = [t for t in np.linspace(0, arrived, 51)[1:] if lower.at(t) > 0.01 * lower.total]
-        return all(upper.at(t) >= lower.at(t) for t in points)
+        figures = "at each quarter: " + ", ".join(f"{upper.at(t):,} to {lower.at(t):,}" for t in shown)
+        return Check(
+            f"while the inputs arrive, {claim}", all(upper.at(t) >= share * lower.at(t) for t in points), figures
+        )
 
     checks = [
+        above(coordinated, scattered, "coordinated flushing is above random flushing"),
+        above(coordinated, xjoin, "coordinated flushing is above the plan of XJoins"),
+        above(coordinated, xjoin_largest, "coordinated flushing is above XJoins that flush their largest bucket"),
+        above(scattered, xjoin, "with random flushing in both, MJoins are above XJoins"),
+        above(adaptive, coordinated, f"adaptive flushing gives {NEAR:.0%} of coordinated flushing or more", NEAR),
         Check(
-            "coordinated flushing is above random flushing while the inputs arrive",
-            above(coordinated, scattered),
-            "at each quarter: "
-            + ", ".join(f"{coordinated.at(t):,} to {scattered.at(t):,}" for t in shown),
-        ),
-        Check(
-            "random flushing is above the plan of XJoins while the inputs arrive",
-            above(scattered, xjoin),
-            "at each quarter: " + ", ".join(f"{scattered.at(t):,} to {xjoin.at(t):,}" for t in shown),
-        ),
-        Check(
-            "of its results, coordinated flushing leaves the smallest share to the clean-up",
-            coordinated.before_clean_up > max(scattered.before_clean_up, xjoin.before_clean_up),
-            ", ".join(f"{r.before_clean_up / r.total:.0%}" for r in runs),
+            "coordinated flushing leaves the least to the clean-up",
+            coordinated.before_clean_up >= max(r.before_clean_up for r in runs),
+            "given out before it: " + ", ".join(f"{r.before_clean_up / r.total:.0%}" for r in runs),
         ),
         _complete(runs),
     ]
@@ -207,7 +193,34 @@ def six_way(scale: float) -> Outcome:
     return Outcome("fig15", "Figure 15: coordinated flushing on the six-way join", panels, checks, header, table)
 
 
-def _table_2(binary: bool) -> Join:
+def table_2(scale: float) -> tuple[dict[str, Stream], list[Plan]]:
+    """Table 2's streams, and the plans that are compared on them."""
+    rows, rows2 = round(10_000 * scale), round(100_000 * scale)
+
+    def small(seed: int) -> Stream:
+        return Stream(relation(rows, seed, unique1=rows), poisson(rows, 1 * MS, 10 + seed))
+
+    def large(seed: int) -> Stream:
+        return Stream(relation(rows2, seed, tenk6=rows, unique14=rows2), poisson(rows2, 5 * MS, 10 + seed))
+
+    streams = {f"s{i}": small(i) if i in (1, 4) else large(i) for i in range(1, 7)}
+    memory = FIG15_BYTES * (2 * rows + 4 * rows2)
+    stars, deep = _table_2_query(binary=False), _table_2_query(binary=True)
+    return streams, [
+        Plan("MJoins, coordinated flushing", stars, "coordinated", memory),
+        Plan("MJoins, random flushing", stars, "random", memory),
+        Plan("MJoins, adaptive flushing", stars, "adaptive", memory),
+        Plan("XJoins, random flushing", deep, "random", memory),
+        Plan("XJoins, largest bucket first", deep, "largest", memory),
+    ]
+
+
+def _table_2_query(binary: bool) -> Join:
+    """The query of table 2; weights are the rows that a join has to hold, in units of 10,000 at full size.
+
+    Two XJoins divide what one star has.
+    """
+
     def star(name: str, small: str, middle: str, last: str) -> Join:
         if not binary:
             query = (
@@ -215,41 +228,44 @@ def _table_2(binary: bool) -> Join:
                 f"FROM {small}, {middle}, {last} "
                 f"WHERE {small}.unique1 = {middle}.tenk6 AND {small}.unique1 = {last}.tenk6"
             )
-            return Join(name, query, (small, middle, last))
+            return Join(name, query, (small, middle, last), weight=21)
         lower = Join(
             f"{name}_lower",
             f"SELECT {small}.unique1 AS k, {middle}.unique14 AS u, {small}.id AS a, {middle}.id AS b "
             f"FROM {small}, {middle} WHERE {small}.unique1 = {middle}.tenk6",
             (small, middle),
+            weight=21 * 11 / 31,
         )
-        query = f"SELECT x.u, x.a, x.b, {last}.id AS c FROM {name}_lower x, {last} WHERE x.k = {last}.tenk6"
-        return Join(name, query.replace(f"{name}_lower x", f"{name}_lower").replace("x.", f"{name}_lower."), (lower, last))
+        query = f"SELECT x.u AS u, x.a AS a, x.b AS b, {last}.id AS c FROM {lower.name} AS x, {last} "
+        query += f"WHERE x.k = {last}.tenk6"
+        return Join(name, query, (lower, last), weight=21 * 20 / 31)
 
     left, right = star("left_star", "s1", "s2", "s3"), star("right_star", "s4", "s5", "s6")
     query = (
         "SELECT left_star.a AS a, left_star.b AS b, left_star.c AS c, right_star.a AS d, right_star.b AS e, "
         "right_star.c AS f FROM left_star, right_star WHERE left_star.u = right_star.u"
     )
-    return Join("top", query, (left, right))
+    return Join("top", query, (left, right), weight=200)
 
 
-# --- the six-way star ------------------------------------------------------------------------------------------------
+# --- the six-way star ----------------------------------------------------------------------------------------------
 
-STAR_INPUTS, STAR_BYTES, STAR_BAR = 6, 20, 2.0
+STAR_INPUTS, STAR_BYTES, STAR_BAR = 6, 12, 2.0
 POLICIES = ("adaptive", "coordinated", "largest", "random")
 
 
-def star(scale: float) -> Outcome:
-    """Six streams with a common key, two rows of each key in each, in memory for a part of them."""
+def star(scale: float, policies: Sequence[str] = POLICIES) -> Outcome:
+    """Six streams with a common key, two rows of each key in each, and memory for a part of them."""
     rows = round(40_000 * scale)
     names = [f"s{i}" for i in range(1, STAR_INPUTS + 1)]
     streams = {
         name: Stream(relation(rows, i, k=rows // 2), poisson(rows, 5 * MS, 100 + i)) for i, name in enumerate(names)
     }
-    runs = [run(Plan(policy, _star(names), policy, STAR_BYTES * rows * STAR_INPUTS), streams) for policy in POLICIES]
-    adaptive, coordinated, _, scattered = runs
+    memory = STAR_BYTES * rows * STAR_INPUTS
+    runs = [run(Plan(policy, _star(names), policy, memory), streams, AHEAD) for policy in policies]
+    scattered = runs[policies.index("random")]
     half = min(r.finished for r in runs) / 2
-    arriving = adaptive.arrived / 2
+    arriving = scattered.arrived / 2
     checks = [
         Check(
             f"in the first half of the run {r.plan} gives at least {STAR_BAR:g} times the results of random flushing",
@@ -257,7 +273,8 @@ def star(scale: float) -> Outcome:
             f"{r.at(half):,} to {scattered.at(half):,} by {half:.0f} s: {r.at(half) / max(1, scattered.at(half)):.1f} "
             f"times; in the first half of the arrivals {r.at(arriving) / max(1, scattered.at(arriving)):.1f} times",
         )
-        for r in (adaptive, coordinated)
+        for r in runs
+        if r.plan in ("adaptive", "coordinated")
     ]
     header = ["policy", "first half of the arrivals", "first half of the run", "before clean-up", "all", "seconds"]
     table = [[r.plan, r.at(arriving), r.at(half), r.before_clean_up, r.total, f"{r.finished:.1f}"] for r in runs]
@@ -265,24 +282,23 @@ def star(scale: float) -> Outcome:
     return Outcome("star", "Six-way star join: flush policies", [panel], [*checks, _complete(runs)], header, table)
 
 
-# --- PermJoin ----------------------------------------------------------------------------------------------------------
+# --- PermJoin ------------------------------------------------------------------------------------------------------
 
-PERM_BYTES = 20
-NEAR = 0.95  # of the best policy
+PERM_BYTES = 16
 
 
-def permjoin(scale: float) -> Outcome:
-    """Flush policies on inputs that are skewed, sorted and bursty: results before the clean-up."""
+def permjoin(scale: float, policies: Sequence[str] = POLICIES, only: Sequence[str] = ()) -> Outcome:
+    """Flush policies on inputs that are skewed, sorted, bursty, of uneven length: results before the clean-up."""
     rows = round(20_000 * scale)
     names = ["s1", "s2", "s3"]
-    cases = {"skewed": _skewed(rows), "sorted": _sorted(rows), "bursty": _bursty(rows)}
+    cases = {"skewed": _skewed, "sorted": _sorted, "bursty": _bursty, "uneven": _uneven}
     panels, table, checks = [], [], []
-    for case, made in cases.items():
-        streams = dict(zip(names, made, strict=True))
+    for case in only or cases:
+        streams = dict(zip(names, cases[case](rows), strict=True))
         memory = PERM_BYTES * rows * len(names)
-        runs = [run(Plan(p, _star(names), p, memory), streams, blocking=0.2) for p in POLICIES]
+        runs = [run(Plan(p, _star(names), p, memory), streams, AHEAD, blocking=0.2) for p in policies]
         best = max(runs, key=lambda r: r.before_clean_up)
-        adaptive = runs[0]
+        adaptive = runs[policies.index("adaptive")]
         table += [[case, r.plan, r.before_clean_up, r.total, f"{r.before_clean_up / r.total:.3f}"] for r in runs]
         checks.append(
             Check(
@@ -316,7 +332,6 @@ def _sorted(rows: int) -> list[Stream]:
     for seed in (1, 2, 3):
         random = np.random.Generator(np.random.Philox(220 + seed))
         position = np.arange(rows) + random.uniform(0, 0.05 * rows, rows)
-        keys = np.argsort(np.argsort(position, kind="stable"), kind="stable")
         keys = np.argsort(position, kind="stable") // 4
         out.append(Stream(_keyed(keys), poisson(rows, 5 * MS, 230 + seed)))
     return out
@@ -335,17 +350,26 @@ def _bursty(rows: int) -> list[Stream]:
     return out
 
 
-def _keyed(keys: Array) -> inputs.pa.RecordBatch:
+def _uneven(rows: int) -> list[Stream]:
+    """One input has each key once and ends early, as S1 of table 2 does; the others go on."""
+    values = rows // 8
+    short = Stream(_keyed(attribute(values, values, 261)), poisson(values, 1 * MS, 271))
+    return [short, *(Stream(_keyed(attribute(rows, values, 260 + s)), poisson(rows, 5 * MS, 270 + s)) for s in (2, 3))]
+
+
+def _keyed(keys: Array) -> pa.RecordBatch:
     return inputs.batch({"id": np.arange(keys.size, dtype=np.int64), "k": keys.astype(np.int64)})
 
 
-# --- queries -----------------------------------------------------------------------------------------------------------
+# --- queries -------------------------------------------------------------------------------------------------------
 
 
 def _three_way(key: str) -> Join:
     names = ("s1", "s2", "s3")
-    query = f"SELECT s1.id AS a, s2.id AS b, s3.id AS c FROM s1, s2, s3 WHERE s1.{key} = s2.{key} AND s2.{key} = s3.{key}"
-    return Join("mjoin", query, names)
+    query = (
+        f"SELECT s1.id AS a, s2.id AS b, s3.id AS c FROM s1, s2, s3 WHERE s1.{key} = s2.{key} AND s2.{key} = s3.{key}"
+    )
+    return Join("mjoin", query, names, 3)
 
 
 def _deep(key: str, first: str, second: str, third: str) -> Join:
@@ -354,13 +378,13 @@ def _deep(key: str, first: str, second: str, third: str) -> Join:
     lower += f" WHERE {first}.{key} = {second}.{key}"
     upper = f"SELECT lower_join.a AS a, lower_join.b AS b, {third}.id AS c FROM lower_join, {third}"
     upper += f" WHERE lower_join.k = {third}.{key}"
-    return Join("upper_join", upper, (Join("lower_join", lower, (first, second)), third))
+    return Join("upper_join", upper, (Join("lower_join", lower, (first, second), 2), third), 2)
 
 
 def _star(names: Sequence[str]) -> Join:
     columns = ", ".join(f"{name}.id AS id_{name}" for name in names)
     equal = " AND ".join(f"{names[0]}.k = {name}.k" for name in names[1:])
-    return Join("star", f"SELECT {columns} FROM {', '.join(names)} WHERE {equal}", tuple(names))
+    return Join("star", f"SELECT {columns} FROM {', '.join(names)} WHERE {equal}", tuple(names), len(names))
 
 
 def _complete(runs: Sequence[Run]) -> Check:

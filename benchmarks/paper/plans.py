@@ -1,12 +1,12 @@
 """Plans as trees of joins on the engine, run in virtual time.
 
-    arrivals in slices ──> leaf inputs ──arrive──> results ──> the parent's input ──arrive──> ... ──> counted at the root
+    arrivals in slices ──> leaf inputs ──arrive──> results ──> the parent's input ──arrive──> ... ──> root: counted
                                 over its memory: make_room ──┘
     no arrival for `blocking` seconds: disk work, piece by piece, until the next;  inputs ended: clean-up, bottom up
 
 A join of the tree is a `PartitionState` of the engine with memory and a store of its own, driven through the phases as
 `spark_mjoin.task` does. One n-way join is a tree of one node; a plan of XJoins is a tree of two-input joins. Memory is
-divided between the joins of a plan by their number of inputs. All share one processor, so the work of one delays all.
+divided between the joins of a plan by their weights. All share one processor, so the work of one delays all.
 
 The engine works in batches: a slice of time is taken in at once, and what it gives is counted at its end.
 """
@@ -14,6 +14,7 @@ The engine works in batches: a slice of time is taken in at once, and what it gi
 from __future__ import annotations
 
 import math
+import os
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -35,6 +36,7 @@ from spark_mjoin.planner.orders import probe_order
 from spark_mjoin.state.partition import PartitionState
 from spark_mjoin.state.store import StateStore
 
+_IN_MEMORY = "/dev/shm"  # where there is one, segments need not wait for a disk: its time is virtual anyway
 SLICES = 500  # of the arrivals, by time and by rows: no more than this share is taken in at once
 
 
@@ -45,6 +47,7 @@ class Join:
     name: str
     query: str
     inputs: tuple[str | Join, ...]
+    weight: float  # its share of the memory, over the sum of the plan's weights
 
 
 @dataclass(frozen=True)
@@ -91,10 +94,15 @@ class Run:
         return float(self.seconds[-1])
 
 
-def run(plan: Plan, streams: Mapping[str, Stream], blocking: float = math.inf) -> Run:
-    """Evaluate a plan over streams. After `blocking` seconds without arrivals disk work begins."""
-    with TemporaryDirectory(prefix="mjoin-paper-") as directory:
-        return _Simulation(plan, streams, blocking, Path(directory)).run()
+def run(plan: Plan, streams: Mapping[str, Stream], slower: float, blocking: float = math.inf) -> Run:
+    """Evaluate a plan over streams, on a processor `slower` times slower than the paper's.
+
+    After `blocking` seconds without arrivals disk work begins.
+    """
+    with TemporaryDirectory(
+        prefix="mjoin-paper-", dir=_IN_MEMORY if os.access(_IN_MEMORY, os.W_OK) else None
+    ) as directory:
+        return _Simulation(plan, streams, slower, blocking, Path(directory)).run()
 
 
 @dataclass
@@ -159,36 +167,39 @@ class _Operator:
 
 
 class _Simulation:
-    def __init__(self, plan: Plan, streams: Mapping[str, Stream], blocking: float, directory: Path) -> None:
-        self._streams, self._blocking = streams, blocking
+    def __init__(
+        self, plan: Plan, streams: Mapping[str, Stream], slower: float, blocking: float, directory: Path
+    ) -> None:
+        self._streams, self._slower, self._blocking = streams, slower, blocking
         self._operators: list[_Operator] = []  # children before parents
         self._leaves: dict[str, tuple[_Operator, int]] = {}
-        shares = sum(len(join.inputs) for join in _joins(plan.root))
-        self._build(plan, plan.root, shares, directory)
+        weights = sum(join.weight for join in _joins(plan.root))
+        self._build(plan, plan.root, weights, directory)
         self._plan = plan
         self._now = 0.0
         self._charged = 0.0
         self._results = 0
         self._samples: list[tuple[float, int]] = [(0.0, 0)]
 
-    def _build(self, plan: Plan, join: Join, shares: int, directory: Path) -> _Operator:
-        children = {i.name: self._build(plan, i, shares, directory) for i in join.inputs if isinstance(i, Join)}
+    def _build(self, plan: Plan, join: Join, weights: float, directory: Path) -> _Operator:
+        children = {i.name: self._build(plan, i, weights, directory) for i in join.inputs if isinstance(i, Join)}
         schemas = {name: child.spec.schema for name, child in children.items()}
         schemas |= {name: self._streams[name].rows.schema for name in join.inputs if isinstance(name, str)}
         options = Options.parse({"query": join.query, **{f"source.{name}.format": "arrow" for name in schemas}})
         spec = plan_join(options, [schemas[source.alias] for source in options.sources])
         limit = None
         if plan.memory_bytes is not None:
-            share = plan.memory_bytes * len(join.inputs) // shares
+            share = int(plan.memory_bytes * join.weight / weights)
             limit = OverflowPlan(share, plan.flush, blocking_rows=0, fuel_bytes=1 << 62)
         state = PartitionState.empty(spec, {}, tracked=limit is not None)
         operator = _Operator(spec, state, StateStore(str(directory / join.name), 0), limit, plan.order)
         operator.counts = BatchCounts([0] * len(spec.inputs))
         for number, input in enumerate(spec.inputs):
-            if input.alias in children:
-                children[input.alias].parent = (operator, number)
+            name = spec.sources[input.source].alias
+            if name in children:
+                children[name].parent = (operator, number)
             else:
-                self._leaves[input.alias] = (operator, number)
+                self._leaves[name] = (operator, number)
         self._operators.append(operator)
         return operator
 
@@ -220,9 +231,7 @@ class _Simulation:
         times, results = zip(*self._samples, strict=True)
         work = sum((operator.work() for operator in self._operators), Work())
         flushed = sum(operator.counts.rows_flushed for operator in self._operators)
-        return Run(
-            self._plan.name, np.array(times), np.array(results), ended, float(seconds[-1]), work, flushed
-        )
+        return Run(self._plan.name, np.array(times), np.array(results), ended, float(seconds[-1]), work, flushed)
 
     def _arrive(self, operator: _Operator, input: int, rows: pa.RecordBatch) -> None:
         self._give(operator, operator.arrive(input, rows))
@@ -237,7 +246,7 @@ class _Simulation:
 
     def _tick(self) -> None:
         """Let the time pass that the work since the last call takes."""
-        spent = sum((operator.work() for operator in self._operators), Work()).seconds
+        spent = sum((operator.work() for operator in self._operators), Work()).seconds(self._slower)
         self._now += spent - self._charged
         self._charged = spent
         self._samples.append((self._now, self._results))

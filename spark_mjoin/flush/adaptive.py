@@ -82,7 +82,7 @@ def _by_age(residents: Residents, need: int) -> tuple[list[Victim], float]:
     leaving = float(sizes[ages < below].sum())
     if leaving > 2 * need or not (ages < groups.young).any():
         return [], 0.0  # arrivals came in few large pieces: ages do not tell rows apart
-    # Of the results with an old row, those stay whose old rows all stay. An input that ended long ago has only old ones.
+    # Of the results with old rows, those stay whose old rows all stay. An input that ended long ago has no others.
     kept = 1.0
     for arrived in residents.arrived:
         old = int((arrived < groups.young).sum())
