@@ -3,24 +3,29 @@ PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
+OLDEST := .venv-4.2
+REFUSED := .venv-4.1
 
 export PYSPARK_PYTHON := $(abspath $(BIN)/python)
 export PYSPARK_DRIVER_PYTHON := $(PYSPARK_PYTHON)
 
 .DEFAULT_GOAL := help
-.PHONY: help install demo test lint types bench paper format clean
+.PHONY: help install jar demo test test-matrix lint types bench paper format clean
 
 help: ## list the targets
-	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  make %-10s %s\n", $$1, $$2}'
+	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  make %-11s %s\n", $$1, $$2}'
 
 $(STAMP): pyproject.toml
 	@test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
 	$(BIN)/pip install --quiet --disable-pip-version-check --editable '.[dev]'
 	@touch $@
 
-install: $(STAMP) ## make .venv and install the package with everything the targets need
+install: $(STAMP) jar ## make .venv and install the package with everything the targets need
 
-demo: $(STAMP) ## three streams joined before your eyes, in under a minute
+jar: $(STAMP) ## compile the jar, if its sources have changed; without a JDK it says so and goes on
+	@$(BIN)/python jvm-shim/build.py
+
+demo: $(STAMP) jar ## three streams joined before your eyes, in under a minute
 	$(BIN)/python -m spark_mjoin.demo
 
 lint: $(STAMP) ## ruff: style, imports, banned calls
@@ -30,10 +35,21 @@ lint: $(STAMP) ## ruff: style, imports, banned calls
 types: $(STAMP) ## mypy, strict on the package
 	$(BIN)/mypy
 
-test: lint types ## lint, types and all tests: what CI runs
+test: lint types jar ## lint, types and all tests: what CI runs
 	$(BIN)/python -m pytest
 
-bench: $(STAMP) ## compare with Spark's own joins and duckdb, on the same files
+test-matrix: $(STAMP) jar ## the tests on Spark with each version that is claimed, and that others are refused
+	@test -x $(OLDEST)/bin/python || $(PYTHON) -m venv $(OLDEST)
+	$(OLDEST)/bin/pip install --quiet --disable-pip-version-check 'pyspark[connect]>=4.2,<4.3' --editable '.[dev]'
+	for python in $(BIN)/python $(OLDEST)/bin/python; do \
+		$$python -c 'import pyspark; print("Spark", pyspark.__version__)' && \
+		PYSPARK_PYTHON=$(abspath .)/$$python $$python -m pytest tests/spark tests/jar || exit 1; \
+	done
+	@test -x $(REFUSED)/bin/python || $(PYTHON) -m venv $(REFUSED)
+	$(REFUSED)/bin/pip install --quiet --disable-pip-version-check 'pyspark>=4.1,<4.2'
+	PYSPARK_PYTHON=$(REFUSED)/bin/python $(REFUSED)/bin/python -m tests.jar.refused
+
+bench: $(STAMP) jar ## compare with Spark's own joins and duckdb, on the same files
 	$(BIN)/python -m benchmarks.bench
 
 paper: $(STAMP) ## the papers' experiments in virtual time, with their conclusions checked
@@ -44,4 +60,4 @@ format: $(STAMP) ## let ruff format the code
 	$(BIN)/ruff format .
 
 clean: ## remove what was built, installed and measured
-	rm -rf $(VENV) build dist out .pytest_cache .mypy_cache .ruff_cache .hypothesis
+	rm -rf $(VENV) $(OLDEST) $(REFUSED) spark_mjoin/jars build dist out .pytest_cache .mypy_cache .ruff_cache .hypothesis

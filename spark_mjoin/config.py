@@ -9,6 +9,7 @@ Not covered: what is behind `source.<alias>.*` (each source reads its own option
 
 from __future__ import annotations
 
+import os
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -18,11 +19,12 @@ from spark_mjoin.model import Settings
 
 _LIMITS = ("maxRowsPerTrigger", "maxFilesPerTrigger", "maxBytesPerTrigger")
 _OVERFLOW = ("flush", "blockingThreshold", "diskFuel", "segmentCompression")
-_KNOWN = ("query", "on", "partitions", "memory", "overflow", "stateLocation", *_OVERFLOW, *_LIMITS)
+_KNOWN = ("query", "on", "partitions", "memory", "overflow", "stateLocation", "stickyPartitions", *_OVERFLOW, *_LIMITS)
 _PLANNED = ("window", "goal")
 _POLICIES = ("adaptive", "coordinated", "largest", "random")
 _COMPRESSIONS = ("none", "lz4", "zstd")
 _WITHOUT_FILES = ("wisconsin",)
+_CHECKPOINT = "__checkpointlocation"  # from the jar: the source's own directory in the query's checkpoint
 _IDENTIFIER = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 _SIZE = re.compile(r"(\d+)\s*([kmgt]?)(?:i?b)?", re.IGNORECASE)
 _UNITS = {"": 0, "k": 10, "m": 20, "g": 30, "t": 40}
@@ -166,12 +168,16 @@ def _settings(top: Mapping[str, str]) -> Settings:
     if overflow == "shed":
         raise OptionError("option 'overflow': 'shed' is not available in this version; 'spill' and 'fail' are")
     defaults = Settings()
+    memory = top.get("memory", os.environ.get("SPARK_MJOIN_MEMORY"))  # the variable forces overflow where tests want it
     blocking, fuel = top.get("blockingthreshold"), top.get("diskfuel")
     compression = _choice(top, "segmentCompression", _COMPRESSIONS, "none")
+    _choice(top, "stickyPartitions", ("true", "false"), "true")  # the jar acts on it
+    checkpoint = top.get(_CHECKPOINT)
     return Settings(
         partitions=parse_count(top.get("partitions", "1"), "partitions"),
-        memory_bytes=parse_bytes(top["memory"], "memory") if "memory" in top else None,
-        state_location=top.get("statelocation", "").strip() or None,
+        memory_bytes=None if memory is None else parse_bytes(memory, "memory"),
+        state_location=top.get("statelocation", "").strip() or (f"{checkpoint}/state" if checkpoint else None),
+        shim=checkpoint is not None,
         overflow=overflow,
         flush=_choice(top, "flush", _POLICIES, defaults.flush),
         blocking_rows=defaults.blocking_rows if blocking is None else parse_count(blocking, "blockingThreshold"),

@@ -18,6 +18,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from spark_mjoin.shim import metrics_of
+
 QUERY = """
 SELECT o.unique1 AS order_id, o.stringu1 AS customer, p.tenPercent AS payment_method,
        s.twenty AS carrier, p.unique2 AS payment_no, s.unique2 AS shipment_no
@@ -46,15 +48,14 @@ class Progress:
     def update(self, recent: list[Any]) -> None:
         """Take in the batches that Spark has reported since the last call.
 
-        Rows in are in the batch's offset and rows out in its count; the source shows the rest in `latestOffset`, which
+        Rows in are in the batch's offset and rows out in its count; the source shows the rest, which without the jar
         may be one batch old.
         """
         self.phase = "waiting for input"
         for batch in recent:
             source = batch["sources"][0]
-            offset, reported = (json.loads(source[name] or "null") or {} for name in ("endOffset", "latestOffset"))
-            metrics = reported.get("metrics") or {}
-            self.latest["memory"] = int(metrics.get("memoryUsedBytes", 0))
+            offset = json.loads(source["endOffset"] or "null") or {}
+            self.latest["memory"] = int(metrics_of(batch).get("memoryUsedBytes", 0))
             if batch["batchId"] < self.batches or "addBatch" not in batch["durationMs"]:
                 continue
             self.phase = "memory to memory"

@@ -34,6 +34,10 @@ class MemoryBudgetError(MJoinError):
     """The resident state does not fit `memory` and `overflow` is `fail`."""
 
 
+class JarError(MJoinError):
+    """The jar is not there, or not made for this Spark."""
+
+
 def nearest(name: str, candidates: Iterable[str]) -> str:
     """` Did you mean 'x'?` for the closest candidate, or an empty string when none is close."""
     by_fold = {c.casefold(): c for c in candidates}

@@ -1,7 +1,7 @@
 """Where a location string leads: a pyarrow file system and a path on it.
 
 A plain path or `file:` URI is local; any other URI goes to pyarrow's own file systems (s3, gs, hdfs, ...) and, where
-pyarrow has none for the scheme, to fsspec.
+pyarrow has none for the scheme, to fsspec. Hadoop's names of object stores (s3a, s3n) are understood.
 """
 
 from __future__ import annotations
@@ -13,6 +13,8 @@ from urllib.parse import unquote, urlsplit
 
 import pyarrow as pa
 import pyarrow.fs as pafs
+
+_HADOOP_SCHEMES = {"s3a": "s3", "s3n": "s3"}
 
 
 def local_path(location: str) -> str | None:
@@ -28,6 +30,8 @@ def connect(uri: str) -> tuple[Any, str, Any]:
 
     ValueError, OSError or ImportError when there is none for its scheme.
     """
+    scheme, colon, rest = uri.partition(":")
+    uri = _HADOOP_SCHEMES.get(scheme.lower(), scheme) + colon + rest
     try:
         fs, path = pafs.FileSystem.from_uri(uri)
     except (pa.ArrowInvalid, pa.ArrowNotImplementedError):

@@ -54,6 +54,7 @@ class PhaseCounts:
 
     rows: int = 0  # results
     seconds: float = 0.0  # without the time that it waited for results to be taken
+    peak_bytes: int = 0  # the most that its own tables needed, besides the rows in memory
     work: WorkCounts = field(default_factory=WorkCounts)
 
     def timed(self, batches: Iterable[Counted], clock: Callable[[], float]) -> Iterator[Counted]:
@@ -81,6 +82,7 @@ class BatchCounts:
     memory_bytes: int = 0  # at the end of the batch
     peak_bytes: int = 0  # the most that was accounted for at any time
     disk_bytes: int = 0
+    cache_hits: int = 0  # 1 when the state was there in the worker, as the batch needs it
     flushes: int = 0
     rows_flushed: int = 0
     bytes_flushed: int = 0
@@ -122,6 +124,7 @@ class BatchCounts:
             "numRowsInMemory": self.rows_resident,
             "deferredRows": self.rows_deferred,
             "expectedResults": self.expected_results,
+            "stateCacheHits": self.cache_hits,
         }
 
 
@@ -137,13 +140,22 @@ _SUMMED = (
     "rowsFlushed",
     "bytesFlushed",
     "deferredRows",
+    "stateCacheHits",
 )
+# Of a manifest's figures: those that still hold when a batch does nothing.
+_LASTING = ("memoryUsedBytes", "diskUsedBytes", "numRowsInMemory", "deferredRows", "expectedResults")
 
 
 def report(
-    manifests: Iterable[Mapping[str, Any]], aliases: Sequence[str], memory_bytes: int | None = None
+    manifests: Iterable[Mapping[str, Any]],
+    aliases: Sequence[str],
+    memory_bytes: int | None = None,
+    seconds: float | None = None,
 ) -> dict[str, str]:
-    """The metrics of one version, from the manifests that its partitions committed."""
+    """The metrics of one version, from the manifests that its partitions committed.
+
+    seconds is the time in which the batch's input arrived, for rates; None where nobody knows.
+    """
     sums: dict[str, int] = dict.fromkeys(_SUMMED, 0)
     rows, rows_in, orders = [0] * len(aliases), [0] * len(aliases), [""] * len(aliases)
     results, resident, expected = 0, 0, 0.0
@@ -168,6 +180,34 @@ def report(
     for i, alias in enumerate(aliases):
         metrics[f"{alias}NumRowsTotal"] = str(rows[i])
         metrics[f"{alias}NumInputRows"] = str(rows_in[i])
+        if seconds is not None:
+            metrics[f"{alias}RowsPerSecond"] = f"{rows_in[i] / seconds if seconds else 0.0:.1f}"
         if orders[i]:
             metrics[f"{alias}ProbeOrder"] = orders[i]
     return metrics
+
+
+def idle(manifest: Mapping[str, Any]) -> dict[str, Any]:
+    """A manifest as if its batch had done nothing: for a partition that a later batch has left as it was."""
+
+    def nothing(value: Any) -> Any:
+        return [nothing(v) for v in value] if isinstance(value, list) else 0
+
+    batch = {name: value if name in _LASTING else nothing(value) for name, value in manifest["batch"].items()}
+    return {**manifest, "batch": batch}
+
+
+def summable(metrics: Mapping[str, str]) -> dict[str, int]:
+    """The metrics of one partition that may be added to those of the others."""
+    return {name: int(value) for name, value in metrics.items() if value.isdigit()}
+
+
+def lag(behind: Sequence[int]) -> dict[str, str]:
+    """How far the sources are behind what is there, each in its own unit, under the names of Spark's Kafka source."""
+    if not behind:
+        return {}
+    return {
+        "minOffsetsBehindLatest": str(min(behind)),
+        "maxOffsetsBehindLatest": str(max(behind)),
+        "avgOffsetsBehindLatest": str(sum(behind) / len(behind)),
+    }

@@ -177,6 +177,7 @@ class Settings:
     blocking_rows: int = 10_000  # a batch with fewer rows leaves time for disk work
     fuel_bytes: int = 256 << 20  # how much disk work one batch does in a partition
     compression: str | None = None  # of segments
+    shim: bool = False  # whether the jar is there: it asks for metrics when a batch is done, and takes tasks' reports
 
 
 Position = dict[str, Any]  # how far a source was read: JSON, opaque to all but the source

@@ -11,16 +11,22 @@ The id is drawn when a query begins and names the directory of its state: a new 
 older run, and several queries may share one `stateLocation`.
 
 Spark's `commit` is not needed: tasks remove what is old when they publish what is new.
+
+Metrics are made of the manifests that a batch has committed, so a task that ran twice counts once, and one that was cut
+off does not count. With the jar (jvm-shim/) `reportLatestOffset` is asked for them when a batch is done, and only then;
+without it Spark asks once per trigger, before the next batch is planned, and shows the answer as `latestOffset`.
 """
 
 from __future__ import annotations
 
+import time
 import uuid
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import pyarrow as pa
+from pyspark.accumulators import AccumulatorParam, _deserialize_accumulator
 from pyspark.sql.datasource import DataSourceReader, DataSourceStreamReader, InputPartition
 from pyspark.sql.streaming.datasource import (
     ReadAllAvailable,
@@ -41,6 +47,8 @@ from spark_mjoin.state.manifests import Manifests
 from spark_mjoin.state.source_log import DurableLog
 
 Offset = dict[str, Any]
+
+_TASK_REPORT = -77001  # the number of the accumulator that jvm-shim/src/sparkmjoin/TaskReport.java listens to
 
 
 class JoinPartition(InputPartition):
@@ -96,17 +104,21 @@ class MJoinStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         if settings.state_location is None:
             raise OptionError(
                 "option 'stateLocation' is missing: a streaming join keeps its state in a directory that survives "
-                "restarts and that all executors reach, for example next to the query's checkpoint"
+                "restarts and that all executors reach, for example next to the query's checkpoint. Set it, or call "
+                "spark_mjoin.enable(spark) before load(): with the jar the state is inside the checkpoint"
             )
         self._spec, self._settings = spec, settings
-        self._root = filesystem.absolute(settings.state_location)
+        self._root = _reachable(settings.state_location)
         self._sources = [sources.open_source(described) for described in spec.sources]
         self._limits = [sources.limits(s.alias, dict(s.options)) for s in spec.sources]
         self._logs: dict[str, list[DurableLog]] = {}
         self._freeze = False
         self._ended = False  # what is there now is all that will come
-        self._newest: Offset | None = None
         self._overflowed: bool | None = None
+        self._start: Offset | None = None  # of the newest batch that was asked for
+        self._batch: Offset | None = None  # the end of the newest batch that was planned
+        self._planned = False  # since metrics were last reported
+        self._times = time.monotonic(), time.monotonic()  # of the last two batches; before them, of the beginning
 
     # --- offsets ---------------------------------------------------------------------------------------------
 
@@ -132,15 +144,12 @@ class MJoinStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         for (described, source), limits, found in zip(self._with_specs(), self._limits, logs, strict=True):
             limits = Limits() if isinstance(limit, ReadAllAvailable) else limits
             positions[described.alias] = source.latest(start["positions"][described.alias], limits, found)
+        self._start = start
         plan = self._plan(start, positions)
-        idle = positions == start["positions"] and not (plan and any(plan["work"]))
-        if idle:
-            self._newest = start
-        else:
-            self._newest = {"query": start["query"], "version": start["version"] + 1, "positions": positions}
-            if plan is not None:
-                self._newest["plan"] = plan
-        return self._newest
+        if positions == start["positions"] and not (plan and any(plan["work"])):
+            return start
+        planned = {} if plan is None else {"plan": plan}
+        return {"query": start["query"], "version": start["version"] + 1, "positions": positions, **planned}
 
     def _plan(self, start: Offset, positions: Mapping[str, Position]) -> dict[str, Any] | None:
         """How the next batch keeps to its memory, and the disk work that it does; None where all is in memory.
@@ -176,21 +185,41 @@ class MJoinStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return found
 
     def reportLatestOffset(self) -> Offset | None:
-        """Shown in the query's progress as `latestOffset`: the metrics of the newest version that is committed."""
-        newest = self._newest
-        if newest is None:
+        """The metrics of the last batch, and how far it came.
+
+        With the jar they go to `sources[0].metrics` of the batch itself. Without, this is what the progress of the next
+        batch shows as `latestOffset`.
+        """
+        batch = self._batch or self._start
+        if batch is None:
             return None
-        stores = [Manifests(self._location(newest), p) for p in range(self._settings.partitions)]
-        for version in range(newest["version"], max(newest["version"] - 2, 0), -1):
-            if all(store.has(version) for store in stores):
-                manifests = [store.manifest(version) for store in stores]
-                aliases = [i.alias for i in self._spec.inputs]
-                return {
-                    "version": version,
-                    "positions": manifests[0]["positions"],
-                    "metrics": metrics.report(manifests, aliases, self._settings.memory_bytes),
-                }
-        return {"version": 0, "positions": newest["positions"], "metrics": {}}
+        worked = self._planned or not self._settings.shim
+        self._planned = False
+        return {
+            "version": batch["version"],
+            "positions": batch["positions"],
+            "metrics": self._metrics(batch, worked),
+        }
+
+    def _metrics(self, batch: Offset, worked: bool) -> dict[str, str]:
+        """The metrics after a batch; with its own counters at zero if it has been reported before or was not run."""
+        manifests = []
+        for partition in range(self._settings.partitions):
+            store = Manifests(self._location(batch), partition)
+            if store.has(batch["version"]):
+                manifest = store.manifest(batch["version"])
+                manifests.append(manifest if worked else metrics.idle(manifest))
+            else:  # the task was cut off, as by a downstream LIMIT: what it had before is still so
+                older = [v for v in store.versions() if v < batch["version"]]
+                manifests += [metrics.idle(store.manifest(v)) for v in older[-1:]]
+        aliases = [i.alias for i in self._spec.inputs]
+        before, now = self._times
+        logs = self._open(batch)
+        behind = [
+            source.behind(batch["positions"][described.alias], found)
+            for (described, source), found in zip(self._with_specs(), logs, strict=True)
+        ]
+        return metrics.report(manifests, aliases, self._settings.memory_bytes, now - before) | metrics.lag(behind)
 
     # --- partitions ------------------------------------------------------------------------------------------
 
@@ -199,6 +228,9 @@ class MJoinStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             return []  # Spark runs the first batch of a query even when nothing has arrived yet
         logs = self._open(end)
         location = self._location(end)
+        if end != self._batch:
+            self._times = self._times[1], time.monotonic()
+        self._batch, self._planned = end, True
         # After a crash in the first batch Spark makes up a new initial offset; the state knows the true one.
         begin = start["positions"] if start["version"] else meaning.initial_positions(location)
         ranges = {
@@ -228,7 +260,9 @@ class MJoinStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         ]
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
-        return _run(partition)
+        yield from _run(partition)
+        if self._settings.shim:
+            _tell_the_jar(partition)
 
     def commit(self, end: Offset) -> None:
         """Nothing to do; see the module's docstring."""
@@ -263,6 +297,38 @@ def _run(partition: InputPartition) -> Iterator[pa.RecordBatch]:
 
     assert isinstance(partition, JoinPartition)
     return task.run(partition.task, uuid.uuid4().hex)
+
+
+class _Replaced(AccumulatorParam[dict[str, int]]):
+    """A value that is said once."""
+
+    def zero(self, value: dict[str, int]) -> dict[str, int]:
+        return {}
+
+    def addInPlace(self, value1: dict[str, int], value2: dict[str, int]) -> dict[str, int]:
+        return value2
+
+
+def _tell_the_jar(partition: InputPartition) -> None:
+    """On the executor, at the end of a task: what its partition has committed, for the scan node in the Spark UI."""
+    assert isinstance(partition, JoinPartition)
+    task = partition.task
+    assert task.location is not None
+    manifest = Manifests(task.location, task.partition).manifest(task.version + 1)
+    counted = metrics.summable(metrics.report([manifest], [i.alias for i in task.spec.inputs]))
+    _deserialize_accumulator(_TASK_REPORT, {}, _Replaced()).add(counted)
+
+
+def _reachable(location: str) -> str:
+    """The location, absolute; OptionError when Python has no file system for it."""
+    try:
+        filesystem.resolve(location)
+    except (ValueError, OSError, ImportError, pa.ArrowException) as e:
+        raise OptionError(
+            f"the state cannot be kept in '{location}': Python does not reach it ({e}). Set option 'stateLocation' to "
+            "a local path, or to a URI that pyarrow or fsspec can open, such as s3://bucket/path"
+        ) from e
+    return filesystem.absolute(location)
 
 
 def _hard_limit(settings: Settings) -> int | None:

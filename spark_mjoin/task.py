@@ -40,8 +40,8 @@ log = logging.getLogger(__name__)
 def run(task: PartitionTask, attempt: str) -> Iterator[pa.RecordBatch]:
     """Give out the results that this batch completes, and commit the next version of the state."""
     with _store(task) as store:
+        counts = BatchCounts([0] * len(task.spec.inputs), cache_hits=int(_CACHE.holds(task)))
         state = load(task, store, attempt)
-        counts = BatchCounts([0] * len(task.spec.inputs))
         yield from _advance(task, task.overflow, task.ranges, task.version + 1, state, store, counts, attempt)
         if task.location is not None:
             _commit(state, store, task.version + 1, task.end, counts, attempt)
@@ -93,11 +93,12 @@ def _advance(
         area, buckets = overflow.work_area(plan), work.buckets
         if work.visited is None:
             phase = counts.disk_to_disk
-            batches = cleanup.clean(state, store, buckets, area, phase.work)
+            batches = cleanup.clean(state, store, buckets, area, phase)
         else:
             phase = counts.disk_to_memory
-            batches = reactive.visit(state, store, work.visited, buckets[0], area, phase.work)
+            batches = reactive.visit(state, store, work.visited, buckets[0], area, phase)
         yield from phase.timed(batches, time.perf_counter)
+        counts.peak_bytes = max(counts.peak_bytes, state.nbytes() + phase.peak_bytes)
 
 
 def _disk_work(task: PartitionTask, plan: OverflowPlan, state: PartitionState, rows_in: int) -> Sequence[DiskWork]:
@@ -218,6 +219,11 @@ class StateCache:
 
     limit_bytes: int = 1 << 30
     _states: OrderedDict[tuple[str, int], PartitionState] = field(default_factory=OrderedDict)
+
+    def holds(self, task: PartitionTask) -> bool:
+        """Whether nothing has to be read to go on."""
+        state = self._states.get((task.location or "", task.partition))
+        return state is not None and state.version == task.version and state.spec == task.spec
 
     def take(self, task: PartitionTask) -> PartitionState | None:
         return self._states.pop((task.location or "", task.partition), None)

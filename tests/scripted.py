@@ -14,6 +14,7 @@ from spark_mjoin.sources.options import Options
 from spark_mjoin.sources.protocol import Limits, SourceLog
 
 SCRIPTS: dict[str, list[pa.Table]] = {}
+CHUNK_ROWS = 7  # rows that arrive together
 
 sources.REGISTRY["scripted"] = "tests.scripted:ScriptedSource"
 
@@ -45,6 +46,9 @@ class ScriptedSource:
     def plan(self, start: dict, end: dict, log: SourceLog) -> list[dict]:
         return [{"batch": b} for b in range(start["batch"], end["batch"])]
 
+    def behind(self, position: dict, log: SourceLog) -> int:
+        return len(SCRIPTS[self._script]) - position["batch"]
+
     def read(self, range: dict, columns: Sequence[str]) -> Iterator[pa.RecordBatch]:
         table = SCRIPTS[self._script][range["batch"]].select(list(columns))
-        yield from table.to_batches(max_chunksize=7)
+        yield from table.to_batches(max_chunksize=CHUNK_ROWS)

@@ -16,6 +16,7 @@ join = spark.read.format("mjoin").option("on", "unique1")
 for alias in "ab":
     join = join.option(f"source.{{alias}}.format", "wisconsin").option(f"source.{{alias}}.rows", "100")
 print("rows:", join.load().count())
+print("jar:", spark_mjoin.enable(spark), join.load().count())
 """
 
 
@@ -29,6 +30,7 @@ def test_the_wheel_works_without_the_repository(tmp_path: Path) -> None:
         archive.extractall(unpacked)
     assert "spark_mjoin/py.typed" in names
     assert "pyspark_mjoin/__init__.py" in names
+    with_jar = "spark_mjoin/jars/spark-mjoin.jar" in names  # needs a JDK
     assert any(name.endswith("licenses/LICENSE") for name in names)
     assert not [name for name in names if name.startswith(("tests", "benchmarks", "examples"))]
     script = tmp_path / "use.py"
@@ -38,3 +40,4 @@ def test_the_wheel_works_without_the_repository(tmp_path: Path) -> None:
         [sys.executable, str(script)], cwd=tmp_path, env=environment, capture_output=True, text=True, timeout=120
     )
     assert "rows: 100" in done.stdout, done.stderr
+    assert f"jar: {with_jar} 100" in done.stdout, done.stderr

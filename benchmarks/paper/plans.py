@@ -148,13 +148,13 @@ class _Operator:
             self.store.save(state, number, 1, "run")
         if work.visited is not None:
             self.disk_rows += int(groups.disk[work.visited, list(work.buckets)].sum())
-            counts = self.counts.disk_to_memory.work
-            yield from reactive.visit(state, self.store, work.visited, work.buckets[0], area, counts)
+            phase = self.counts.disk_to_memory
+            yield from reactive.visit(state, self.store, work.visited, work.buckets[0], area, phase)
             return
         rows = groups.resident + groups.disk
         for i in range(len(rows)):
             self.disk_rows += int(rows[i, list(work.buckets)].sum() if i in groups.main else rows[i].sum())
-        yield from cleanup.clean(state, self.store, work.buckets, area, self.counts.disk_to_disk.work)
+        yield from cleanup.clean(state, self.store, work.buckets, area, self.counts.disk_to_disk)
 
     def work(self) -> Work:
         return sum((Work.of(phase.work) for phase in self.counts.phases), Work(disk_rows=self.disk_rows))

@@ -439,3 +439,29 @@ def select_partition(hashes: Any, partitions: Any, partition: Any, out: Any) -> 
             k += _U1
         i += _U1
     return np.int64(k)
+
+
+# --- residency ---------------------------------------------------------------------------------------------------
+
+
+@njit
+def departed(buckets: Any, arrived: Any, starts: Any, events: Any, below: Any, out: Any) -> None:
+    """out[i] = the first event of row i's bucket whose `below` is more than arrived[i]; untouched where there is none.
+
+    The events of bucket b are starts[b]..starts[b + 1] - 1; `below` ascends with them.
+    """
+    n = np.uint64(buckets.size)
+    i = _U0
+    while i < n:
+        bucket = np.uint64(buckets[i])
+        low, high = np.uint64(starts[bucket]), np.uint64(starts[bucket + _U1])
+        end = high
+        while low < high:
+            middle = (low + high) >> _U1
+            if below[middle] > arrived[i]:
+                high = middle
+            else:
+                low = middle + _U1
+        if low < end:
+            out[i] = events[low]
+        i += _U1

@@ -150,3 +150,10 @@ def select_partition(hashes: Any, partitions: int, partition: int, out: Any) -> 
     mine = [i for i, h in enumerate(hashes) if (int(h) & 0xFFFFFFFF) % partitions == partition]
     out[: len(mine)] = mine
     return len(mine)
+
+
+def departed(buckets: Any, arrived: Any, starts: Any, events: Any, below: Any, out: Any) -> None:
+    for i, (bucket, came) in enumerate(zip(buckets, arrived, strict=True)):
+        left = [events[e] for e in range(starts[bucket], starts[bucket + 1]) if below[e] > came]
+        if left:
+            out[i] = left[0]

@@ -15,9 +15,10 @@ import pyarrow as pa
 
 from spark_mjoin.join.emitted import not_yet
 from spark_mjoin.join.operator import Bound, materialise, pooled, produce
-from spark_mjoin.metrics import WorkCounts
+from spark_mjoin.metrics import PhaseCounts
 from spark_mjoin.model import Array
 from spark_mjoin.phases.disk import Part, divide, take_in
+from spark_mjoin.phases.overflow import give_back
 from spark_mjoin.planner.orders import probe_order
 from spark_mjoin.state.buckets import main_inputs
 from spark_mjoin.state.partition import PartitionState, new_table
@@ -26,17 +27,18 @@ from spark_mjoin.state.table import Table
 
 
 def clean(
-    state: PartitionState, store: StateStore, buckets: Sequence[int], area: int, work: WorkCounts
+    state: PartitionState, store: StateStore, buckets: Sequence[int], area: int, phase: PhaseCounts
 ) -> Iterator[pa.RecordBatch]:
     """Give out what is missing in some buckets of the main class; all rows must be in segments."""
     for parts in divide(state, store, buckets, area):
-        yield from _join(state, store, parts, buckets, work)
+        yield from _join(state, store, parts, buckets, phase)
+        give_back()
     state.residency.clean(buckets, main_inputs(state.spec))
     state.groups.passed(buckets)
 
 
 def _join(
-    state: PartitionState, store: StateStore, parts: tuple[Part, ...], buckets: Sequence[int], work: WorkCounts
+    state: PartitionState, store: StateStore, parts: tuple[Part, ...], buckets: Sequence[int], phase: PhaseCounts
 ) -> Iterator[pa.RecordBatch]:
     spec, cleaned = state.spec, state.residency.cleaned
     main = main_inputs(spec)
@@ -61,9 +63,11 @@ def _join(
         for batch in part.read(state, store):
             take_in(tables[i], batch, partial(is_new, i) if repeated else None)
         flushed[i] = state.residency.flushed(i, tables[i].buckets, tables[i].arrived)
-        work.moves += tables[i].rows
+        phase.work.moves += tables[i].rows
+        phase.peak_bytes = max(phase.peak_bytes, sum(table.nbytes() for table in tables))
         order = probe_order(spec, i, [table.rows for table in tables])
-        for bound in pooled(_fresh(state, tables, flushed, produce(spec, tables, start, tables[i].rows, order, work))):
+        found = produce(spec, tables, start, tables[i].rows, order, phase.work)
+        for bound in pooled(_fresh(state, tables, flushed, found)):
             state.groups.give_out_late(tables[main[0]].buckets[bound[main[0]]])
             yield from materialise(spec, tables, bound)
 

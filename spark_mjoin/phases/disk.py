@@ -11,7 +11,7 @@ written to divide: segments are mapped, and a part is a filter over them.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -33,6 +33,7 @@ from spark_mjoin.state.table import Table, index_bytes
 
 HOT = 0.75  # of the rows of a part in one digit: dividing by the key does not help
 FAN_OUT = 8  # pieces that a division aims at
+READ_ROWS = 1 << 14  # rows that are looked at together
 
 
 @dataclass(frozen=True)
@@ -47,33 +48,46 @@ class Part:
     def read(self, state: PartitionState, store: StateStore) -> Iterator[pa.RecordBatch]:
         """The rows, as they are stored."""
         position = 0
+        for batch in _pooled(self._of_buckets(state, store)):
+            rows = self._of_digits(state.spec, batch)
+            if self.block is not None:
+                low, high = (min(max(edge - position, 0), rows.num_rows) for edge in self.block)
+                position += rows.num_rows
+                rows = rows.slice(low, high - low)
+            if rows.num_rows:
+                yield rows
+
+    def _of_buckets(self, state: PartitionState, store: StateStore) -> Iterator[pa.RecordBatch]:
         for segment in state.segments:
             if segment.input == self.input:
                 for bucket, batch in store.batches(segment, self.buckets):
-                    rows = self._passing(state.spec, batch, bucket is not None)
-                    if self.block is not None:
-                        low, high = (min(max(edge - position, 0), rows.num_rows) for edge in self.block)
-                        position += rows.num_rows
-                        rows = rows.slice(low, high - low)
-                    if rows.num_rows:
-                        yield rows
+                    if bucket is None and self.buckets is not None:
+                        key = _key_name(state.spec, self.input, bucket_class(state.spec, self.input))
+                        keep = np.isin(of_hashes(hash_array(batch.column(key))), self.buckets)
+                        batch = batch.filter(pa.array(keep))
+                    yield batch
 
-    def hashes(self, state: PartitionState, store: StateStore, key_class: int) -> Iterator[Array]:
-        """The hashes of one key of the rows."""
-        name = _key_name(state.spec, self.input, key_class)
-        for batch in self.read(state, store):
-            yield hash_array(batch.column(name))
-
-    def _passing(self, spec: JoinSpec, batch: pa.RecordBatch, of_one_bucket: bool) -> pa.RecordBatch:
+    def _of_digits(self, spec: JoinSpec, batch: pa.RecordBatch) -> pa.RecordBatch:
         keep = None
-        if self.buckets is not None and not of_one_bucket:
-            name = _key_name(spec, self.input, bucket_class(spec, self.input))
-            keep = np.isin(of_hashes(hash_array(batch.column(name))), self.buckets)
         for key_class, depth, digit in self.digits:
             hashes = hash_array(batch.column(_key_name(spec, self.input, key_class)))
             same = digits_of_hashes(hashes, depth) == digit
             keep = same if keep is None else keep & same
         return batch if keep is None else batch.filter(pa.array(keep))
+
+
+def _pooled(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    """The same rows in fewer, larger batches: clustered segments have many small ones."""
+    pool: list[pa.RecordBatch] = []
+    size = 0
+    for batch in batches:
+        pool.append(batch)
+        size += batch.num_rows
+        if size >= READ_ROWS:
+            yield from pa.Table.from_batches(pool).combine_chunks().to_batches()
+            pool, size = [], 0
+    if size:
+        yield from pa.Table.from_batches(pool).combine_chunks().to_batches()
 
 
 def take_in(table: Table, batch: pa.RecordBatch, wanted: Callable[[Array, Array], Array] | None = None) -> None:
@@ -91,9 +105,11 @@ def divide(state: PartitionState, store: StateStore, buckets: Sequence[int], are
     spec = state.spec
     main = main_class(spec)
     parts = tuple(Part(i, tuple(buckets) if main in spec.classes_of(i) else None) for i in range(len(spec.inputs)))
-    totals = state.groups.resident + state.groups.disk
-    rows = [int(totals[i, list(buckets)].sum() if p.buckets else totals[i].sum()) for i, p in enumerate(parts)]
-    yield from _Division(state, store, area).pieces(parts, rows)
+    division = _Division(state, store, area)
+    yield from division.pieces(parts, [division.rows(part) for part in parts])
+
+
+Piece = tuple[tuple[Part, ...], list[int]]  # a part of every input, and the number of rows of each
 
 
 @dataclass
@@ -109,63 +125,57 @@ class _Division:
         if sum(sizes) <= self.area or max(rows) == 1:
             yield parts
             return
-        for smaller, fewer in (
-            self._by_bucket(parts) or self._by_key(parts, rows, sizes) or self._by_block(parts, rows, sizes)
-        ):
+        for smaller, fewer in self._by_key(parts, rows, sizes) or self._by_block(parts, rows, sizes):
             yield from self.pieces(smaller, fewer)
 
-    def _by_bucket(self, parts: tuple[Part, ...]) -> list[tuple[tuple[Part, ...], list[int]]]:
-        """Fewer buckets of the inputs with the main class, as long as there are several."""
-        buckets = next(p.buckets for p in parts if p.buckets is not None)
-        if len(buckets) == 1 or any(p.digits or p.block for p in parts):
+    def _by_key(self, parts: tuple[Part, ...], rows: list[int], sizes: list[int]) -> list[Piece]:
+        """By the key whose inputs have most of the bytes: by bucket or, below that, by digit of its hash."""
+        spec = self.state.spec
+        if any(p.block for p in parts):
             return []
-        totals = self.state.groups.resident + self.state.groups.disk
+        members = [[i for i in range(len(parts)) if c in spec.classes_of(i)] for c in range(len(spec.classes))]
+        weight = [sum(sizes[i] for i in of) for of in members]
+        main = main_class(spec)
+        for key_class in sorted(range(len(members)), key=lambda c: (-weight[c], c != main)):
+            if 2 * weight[key_class] < sum(sizes):
+                break
+            buckets = parts[members[main][0]].buckets
+            assert buckets is not None
+            if key_class == main and len(buckets) > 1:
+                return self._by_bucket(parts, buckets)
+            if divided := self._by_digit(parts, rows, sizes, key_class, members[key_class]):
+                return divided
+        return []
+
+    def _by_bucket(self, parts: tuple[Part, ...], buckets: tuple[int, ...]) -> list[Piece]:
+        """Fewer buckets of the inputs with the main class."""
         out = []
         step = max(1, len(buckets) // FAN_OUT)
         for low in range(0, len(buckets), step):
             some = buckets[low : low + step]
             smaller = tuple(p if p.buckets is None else replace(p, buckets=some) for p in parts)
-            fewer = [
-                int(totals[p.input, list(p.buckets)].sum() if p.buckets else totals[p.input].sum()) for p in smaller
-            ]
-            out.append((smaller, fewer))
+            out.append((smaller, [self.rows(part) for part in smaller]))
         return out
 
-    def _by_key(
-        self, parts: tuple[Part, ...], rows: list[int], sizes: list[int]
-    ) -> list[tuple[tuple[Part, ...], list[int]]]:
-        """By a digit of the key whose inputs have most of the bytes, unless most rows have the same digit."""
-        spec = self.state.spec
-        if any(p.block for p in parts):
+    def _by_digit(
+        self, parts: tuple[Part, ...], rows: list[int], sizes: list[int], key_class: int, members: list[int]
+    ) -> list[Piece]:
+        """By a digit of the hash of a key, unless most rows have the same one."""
+        depth = sum(c == key_class for c, _, _ in parts[members[0]].digits)
+        if depth >= MAX_DEPTH:
             return []
-        classes = sorted(
-            range(len(spec.classes)),
-            key=lambda c: -sum(size for i, size in enumerate(sizes) if c in spec.classes_of(i)),
-        )
-        for key_class in classes:
-            depth = sum(c == key_class for c, _, _ in max((p.digits for p in parts), key=len))
-            members = [i for i in range(len(parts)) if key_class in spec.classes_of(i)]
-            if depth >= MAX_DEPTH or sum(sizes[i] for i in members) < sum(sizes) / 2:
-                continue
-            counts = {i: self._census(parts[i], key_class, depth) for i in members}
-            largest = max(members, key=lambda i: sizes[i])
-            if counts[largest].max() > HOT * rows[largest]:
-                continue
-            return [
-                (
-                    tuple(
-                        replace(p, digits=(*p.digits, (key_class, depth, digit))) if i in counts else p
-                        for i, p in enumerate(parts)
-                    ),
-                    [int(counts[i][digit]) if i in counts else n for i, n in enumerate(rows)],
-                )
-                for digit in range(DIGITS)
-            ]
-        return []
+        counts = {i: self._census(parts[i], key_class, depth) for i in members}
+        largest = max(members, key=lambda i: sizes[i])
+        if counts[largest].max() > HOT * rows[largest]:
+            return []
+        out = []
+        for digit in range(DIGITS):
+            chosen = (key_class, depth, digit)
+            smaller = [replace(p, digits=(*p.digits, chosen)) if i in counts else p for i, p in enumerate(parts)]
+            out.append((tuple(smaller), [int(counts[i][digit]) if i in counts else n for i, n in enumerate(rows)]))
+        return out
 
-    def _by_block(
-        self, parts: tuple[Part, ...], rows: list[int], sizes: list[int]
-    ) -> list[tuple[tuple[Part, ...], list[int]]]:
+    def _by_block(self, parts: tuple[Part, ...], rows: list[int], sizes: list[int]) -> list[Piece]:
         """The largest part cut into blocks, each to be joined with all the rest."""
         i = max((i for i in range(len(parts)) if rows[i] > 1), key=lambda i: sizes[i])
         share = max(1, int(rows[i] * (self.area / len(parts)) / sizes[i]))
@@ -178,10 +188,20 @@ class _Division:
             out.append(((*parts[:i], block, *parts[i + 1 :]), [*rows[:i], high - low, *rows[i + 1 :]]))
         return out
 
+    def rows(self, part: Part) -> int:
+        """The number of rows of a part that no block was cut from."""
+        if part.digits:
+            return sum(batch.num_rows for batch in part.read(self.state, self.store))
+        groups = self.state.groups
+        totals = groups.resident[part.input] + groups.disk[part.input]
+        return int(totals.sum() if part.buckets is None else totals[list(part.buckets)].sum())
+
     def _census(self, part: Part, key_class: int, depth: int) -> Array:
         """How many rows of a part have each digit."""
         counts = np.zeros(DIGITS, np.int64)
-        for hashes in part.hashes(self.state, self.store, key_class):
+        name = _key_name(self.state.spec, part.input, key_class)
+        for batch in part.read(self.state, self.store):
+            hashes = hash_array(batch.column(name))
             counts += np.bincount(digits_of_hashes(hashes, depth), minlength=DIGITS)
         return counts
 

@@ -9,6 +9,11 @@ The budget is exceeded by one arriving batch at the most, because it is looked a
 
 from __future__ import annotations
 
+import ctypes
+from collections.abc import Callable
+
+import pyarrow as pa
+
 from spark_mjoin import flush
 from spark_mjoin.flush.protocol import Residents
 from spark_mjoin.metrics import BatchCounts
@@ -18,11 +23,12 @@ from spark_mjoin.state.residency import Victim
 from spark_mjoin.state.store import StateStore
 
 FLUSH_TO = 0.8  # of the room for rows
+LEAST_AREA = 64 << 10  # less than this for disk work would be all indexes and no rows
 
 
 def work_area(plan: OverflowPlan) -> int:
     """Bytes for disk work; without a budget there is as much as there is fuel."""
-    return plan.fuel_bytes if plan.memory_bytes is None else plan.memory_bytes // 4
+    return max(LEAST_AREA, plan.fuel_bytes if plan.memory_bytes is None else plan.memory_bytes // 4)
 
 
 def capacity(plan: OverflowPlan) -> float:
@@ -45,6 +51,7 @@ def make_room(
         counts.rows_flushed += state.evict(victims)
         counts.flushes += 1
     counts.bytes_flushed += before - state.nbytes()
+    give_back()
 
 
 def shrink(state: PartitionState, plan: OverflowPlan) -> None:
@@ -52,6 +59,28 @@ def shrink(state: PartitionState, plan: OverflowPlan) -> None:
     if is_over(state, plan):
         while state.nbytes() > capacity(plan) * FLUSH_TO and (victims := _victims(state, plan)):
             state.evict(victims)
+
+
+def give_back() -> None:
+    """Return freed memory to the system, so that the process shrinks with what it accounts for.
+
+    Arrow's pool and the C library keep what was freed, in case it is needed again; a flush frees in small pieces.
+    """
+    pa.default_memory_pool().release_unused()
+    if _TRIM is not None:
+        _TRIM(0)
+
+
+def _find_trim() -> Callable[[int], int] | None:
+    """glibc's malloc_trim; other C libraries have none."""
+    try:
+        trim: Callable[[int], int] = ctypes.CDLL(None).malloc_trim
+    except (OSError, AttributeError):
+        return None
+    return trim
+
+
+_TRIM = _find_trim()
 
 
 def _victims(state: PartitionState, plan: OverflowPlan) -> list[Victim]:

@@ -15,7 +15,7 @@ import pyarrow as pa
 
 from spark_mjoin.join.emitted import not_yet
 from spark_mjoin.join.operator import Bound, materialise, pooled, produce
-from spark_mjoin.metrics import WorkCounts
+from spark_mjoin.metrics import PhaseCounts
 from spark_mjoin.phases.disk import Part, take_in
 from spark_mjoin.planner.orders import probe_order
 from spark_mjoin.state.buckets import main_inputs
@@ -26,14 +26,15 @@ from spark_mjoin.state.table import Table
 
 
 def visit(
-    state: PartitionState, store: StateStore, input: int, bucket: int, area: int, work: WorkCounts
+    state: PartitionState, store: StateStore, input: int, bucket: int, area: int, phase: PhaseCounts
 ) -> Iterator[pa.RecordBatch]:
     """Join the disk part of a bucket of one input with the others' rows in memory."""
     spec = state.spec
     for piece in _pieces(state, store, input, bucket, area):
+        phase.peak_bytes = max(phase.peak_bytes, piece.nbytes())
         tables = [piece if i == input else table for i, table in enumerate(state.tables)]
         order = probe_order(spec, input, [table.rows for table in tables])
-        for bound in pooled(produce(spec, tables, 0, piece.rows, order, work)):
+        for bound in pooled(produce(spec, tables, 0, piece.rows, order, phase.work)):
             fresh = _fresh(state, tables, bound, input)
             if fresh[input].size:
                 main = main_inputs(spec)[0]

@@ -113,7 +113,7 @@ class _Candidates:
         selectivity = groups.selectivity()
         out = []
         for i in groups.main:
-            gained = groups.disk[i] * np.maximum(groups.partners(i) - groups.seen[i], 0.0) * selectivity
+            gained = groups.unseen(i) * selectivity
             for b in np.flatnonzero(gained > 0):
                 cost = float(groups.disk[i, b]) * self.row_bytes[i]
                 out.append((float(gained[b]) / max(cost, 1.0), cost, DiskWork((int(b),), visited=i)))

@@ -186,6 +186,10 @@ class FileSource:
                 ranges.append({k: entry[k] for k in ("path", "size", "mtime_ns")} | {"start": low, "end": high})
         return ranges
 
+    def behind(self, position: Position, log: SourceLog) -> int:
+        found = len(log) + len(self._unread) if self._end is None else self._end
+        return max(0, found - int(position["files"]))
+
     def _logged(self, start: int, log: SourceLog) -> Iterator[dict[str, Any]]:
         end = len(log) if self._end is None else self._end
         for page in range(start, end, _LOG_PAGE):

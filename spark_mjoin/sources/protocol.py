@@ -67,5 +67,11 @@ class Source(Protocol):
     def plan(self, start: Position, end: Position, log: SourceLog) -> list[Range]:
         """The ranges that hold the rows between two positions, in order."""
 
+    def behind(self, position: Position, log: SourceLog) -> int:
+        """How many files, rows or offsets, whichever the source counts, are known to be there after `position`.
+
+        Known from the last `latest` or `freeze`: it does not look again.
+        """
+
     def read(self, range: Range, columns: Sequence[str]) -> Iterator[pa.RecordBatch]:
         """The rows of a range, restricted to `columns`, in that order and in canonical types."""

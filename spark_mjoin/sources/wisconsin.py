@@ -106,6 +106,9 @@ class WisconsinSource:
             return []
         return [{"start": start["rows"], "end": end["rows"], "since": end["since"]}]
 
+    def behind(self, position: Position, log: SourceLog) -> int:
+        return max(0, self._available(position["since"]) - int(position["rows"]))
+
     def read(self, range: Range, columns: Sequence[str]) -> Iterator[pa.RecordBatch]:
         unknown = [c for c in columns if c not in _COLUMNS]
         if unknown:

@@ -25,6 +25,7 @@ from spark_mjoin import filesystem
 log = logging.getLogger(__name__)
 
 TEMPORARY = ".tmp-"
+PIECE_BYTES = 1 << 20
 
 
 class ChecksumStream:
@@ -87,6 +88,15 @@ class Directory:
         """The contents of a file; FileNotFoundError when it is not there."""
         with self._fs.open_input_file(self.path(name)) as file:
             return bytes(file.read())
+
+    def checksum(self, name: str) -> tuple[int, int]:
+        """The size and the CRC-32 of a file, read piece by piece; FileNotFoundError when it is not there."""
+        size = crc32 = 0
+        with self._fs.open_input_stream(self.path(name)) as file:
+            while piece := file.read(PIECE_BYTES):
+                size += len(piece)
+                crc32 = zlib.crc32(piece, crc32)
+        return size, crc32
 
     def map(self, name: str) -> pa.Buffer:
         """The contents of a file, memory-mapped where it is local."""

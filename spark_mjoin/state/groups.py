@@ -32,7 +32,7 @@ class Groups:
     recent: Array  # arrivals, faded with every flush
     results: Array  # results so far
     chances: Array  # combinations of rows that were together, as products of row counts
-    seen: Array  # per disk part: the product of the others' rows in memory when it was last joined with them
+    turnover: Array  # per disk part: rows of the others that came since it was last joined with them
     young: int = 0  # half of the rows in memory had arrived before this event when it was last looked at
     young_results: float = 0.0  # recent results of which all rows arrived since then
     all_results: float = 0.0  # recent results
@@ -62,12 +62,27 @@ class Groups:
             self.waiting[input] += counts.sum()
         self.resident[input] += counts
         self.recent[input] += counts
+        for i in range(len(self.turnover)):
+            if i != input:
+                both_main = i in self.main and input in self.main
+                self.turnover[i] += counts if both_main else counts.sum() / BUCKETS
+
+    def begin_loading(self) -> None:
+        """A state is about to be loaded: nothing is in memory yet."""
+        self.disk += self.resident
+        self.resident[:] = 0
+
+    def load(self, input: int, counts: Array) -> None:
+        """Rows of an input have come into memory from segments, where they were when they last counted."""
+        self.disk[input] -= counts
+        self.resident[input] += counts
 
     def leave(self, input: int, counts: Array) -> None:
         """Rows of an input have left memory."""
+        before = self.disk[input].copy()
         self.resident[input] -= counts
         self.disk[input] += counts
-        self.seen[input] = np.where(counts > 0, self._own(input, self.partners(input)), self.seen[input])
+        self.turnover[input] *= before / np.maximum(self.disk[input], 1.0)  # those that leave now have met all
 
     def flushed(self, young: int) -> None:
         """A flush is complete: what was recent is less so. `young` is the event since which half of the rows came."""
@@ -89,18 +104,18 @@ class Groups:
 
     def visited(self, input: int, bucket: int) -> None:
         """A disk part was joined with what the others have in memory."""
-        partners = float(self._own(input, self.partners(input))[bucket])
-        gained = self.disk[input, bucket] * max(0.0, partners - self.seen[input, bucket])
+        gained = float(self.unseen(input)[bucket])
         if input in self.main:
             self.chances[bucket] += gained
         else:
             self.chances += gained / BUCKETS
-        self.seen[input, bucket] = partners
+        self.turnover[input, bucket] = 0
 
     def passed(self, buckets: Sequence[int]) -> None:
         """Everything in these buckets is out."""
         chosen = list(buckets)
         self.waiting[:, chosen] = 0
+        self.turnover[np.ix_(self.main, chosen)] = 0
         self.chances[chosen] = self.possible()[chosen]
 
     # --- what follows from it --------------------------------------------------------------------------------
@@ -112,6 +127,14 @@ class Groups:
             if j != input:
                 out = out * self._per_bucket(self.resident, j)
         return out
+
+    def unseen(self, input: int) -> Array:
+        """Per disk part of an input, combinations with the others' rows in memory that have not been looked at."""
+        others = [j for j in range(len(self.resident)) if j != input]
+        in_memory = sum((self._per_bucket(self.resident, j) for j in others), np.zeros(BUCKETS))
+        share = np.minimum(self.turnover[input] / np.maximum(self._own(input, in_memory), 1.0), 1.0)
+        combinations: Array = self.disk[input] * self._own(input, self.partners(input)) * share
+        return combinations
 
     def possible(self) -> Array:
         """Per bucket, the product of all inputs' rows, in memory and on disk."""

@@ -19,6 +19,7 @@ from typing import Any
 
 import numpy as np
 
+from spark_mjoin import kernel
 from spark_mjoin.model import Array
 from spark_mjoin.state.buckets import BUCKETS
 
@@ -101,10 +102,21 @@ class Residency:
     def flushed(self, input: int, buckets: Array, arrived: Array) -> Array:
         """For some rows of an input the event at which each left memory; NEVER for those that are there."""
         out = np.full(arrived.size, NEVER, np.int32)
-        for event, bucket, below in reversed(self.departures[input]):
-            left = arrived < below if bucket == EVERY else (arrived < below) & (buckets == bucket)
-            out[left] = event
+        if self.departures[input]:
+            starts, events, below = self._by_bucket(input)
+            kernel.departed(buckets, arrived, starts, events, below, out)
         return out
+
+    def _by_bucket(self, input: int) -> tuple[Array, Array, Array]:
+        """The departures of each bucket, ascending; those that no row is the first to heed are left out."""
+        of: list[list[tuple[int, int]]] = [[] for _ in range(BUCKETS)]
+        for event, bucket, below in self.departures[input]:
+            for entries in of if bucket == EVERY else (of[bucket],):
+                if not entries or below > entries[-1][1]:
+                    entries.append((event, below))
+        starts = np.cumsum([0, *map(len, of)], dtype=np.int32)
+        flat = np.array([entry for entries in of for entry in entries], np.int32).reshape(-1, 2)
+        return starts, flat[:, 0].copy(), flat[:, 1].copy()
 
     def all_gone(self, input: int, bucket: int, last: int) -> bool:
         """Whether no row of a bucket that arrived at `last` or before is in memory."""

@@ -20,7 +20,6 @@ at the most.
 from __future__ import annotations
 
 import re
-import zlib
 from collections.abc import Callable, Container, Iterable, Iterator, Mapping, Sequence
 from itertools import pairwise
 from typing import Any
@@ -32,7 +31,7 @@ from spark_mjoin.errors import StateError
 from spark_mjoin.metrics import BatchCounts, EdgeCounts
 from spark_mjoin.model import Array, JoinSpec, Position
 from spark_mjoin.state import checked_json
-from spark_mjoin.state.buckets import BUCKETS, bucket_class, of_hashes
+from spark_mjoin.state.buckets import BUCKETS, of_hashes
 from spark_mjoin.state.columns import hash_array
 from spark_mjoin.state.directory import ChecksumStream
 from spark_mjoin.state.groups import Groups
@@ -45,6 +44,7 @@ KEPT_VERSIONS = 3
 FAN_OUT = 8
 LARGE_BYTES = 64 << 20
 WRITE_ROWS = 1 << 16
+WRITE_BYTES = 1 << 20  # small record batches go to the file together
 
 Section = tuple[int, pa.RecordBatch]  # a bucket, and rows of it
 
@@ -53,7 +53,7 @@ class StateStore(Manifests):
     def __init__(self, location: str, partition: int, compression: str | None = None) -> None:
         super().__init__(location, partition)
         self._compression = compression
-        self._open: dict[str, pa.ipc.RecordBatchFileReader] = {}  # segments that were read and found whole
+        self._checked: set[str] = set()  # segments that were read and found whole
 
     def load(
         self,
@@ -97,18 +97,27 @@ class StateStore(Manifests):
 
     def _fill(self, state: PartitionState, manifest: dict[str, Any], grown: Callable[[PartitionState], None]) -> None:
         """Put into an empty or an older state the rows and figures of a manifest."""
-        n = len(state.tables)
+        fresh = state.version == 0
         if manifest.get("residency"):
-            state.residency = Residency.from_json(n, manifest["residency"])
+            state.residency = Residency.from_json(len(state.tables), manifest["residency"])
             state.groups = Groups.from_json(state.spec, manifest["groups"])
-        elif state.tracked:
-            grown = _all_resident(state, grown)  # tracked from now on: what is there counts as arrived
+            if fresh:
+                state.groups.begin_loading()
+        elif state.tracked:  # from now on: everything was in memory until now, so every combination is out
+            state.residency.clean(range(BUCKETS), state.groups.main)
+            state.groups.results += manifest["results"] / BUCKETS
+            for segment in (Segment(**s) for s in manifest["segments"]):
+                for _, batch in self.batches(segment):
+                    state.groups.disk[segment.input] += np.bincount(
+                        self._buckets(state, segment.input, batch), minlength=BUCKETS
+                    )
+            state.groups.chances += state.groups.possible()
         segments = [Segment(**s) for s in manifest["segments"]]
         for number, rows in enumerate(manifest["rows"]):
             found = state.totals[number]
             for segment in segments:
                 if segment.input == number and segment.end > found:
-                    self._take_in(state, segment, found - segment.start, grown)
+                    self._take_in(state, segment, found - segment.start, grown, fresh)
                     found = segment.end
             if found != rows:
                 raise StateError(
@@ -125,37 +134,41 @@ class StateStore(Manifests):
         state.edges = {(origin, target): EdgeCounts(*counts) for origin, target, *counts in manifest["edges"]}
 
     def _take_in(
-        self, state: PartitionState, segment: Segment, skip: int, grown: Callable[[PartitionState], None]
+        self,
+        state: PartitionState,
+        segment: Segment,
+        skip: int,
+        grown: Callable[[PartitionState], None],
+        fresh: bool,
     ) -> None:
         """Put the rows of a segment that are to be in memory, from number `skip` on, into their table."""
-        table, residency, skip = state.tables[segment.input], state.residency, max(skip, 0)
-        found = 0
+        number, skip, found = segment.input, max(skip, 0), 0
+        table, residency = state.tables[number], state.residency
         for bucket, batch in self.batches(segment):
             found += batch.num_rows
             if skip >= batch.num_rows:
                 skip -= batch.num_rows
                 continue
             batch, skip = batch.slice(skip), 0
-            if bucket is not None and residency.all_gone(segment.input, bucket, segment.last):
+            if bucket is not None and residency.all_gone(number, bucket, segment.last):
                 continue
-            if state.tracked and residency.departures[segment.input]:
-                batch = batch.filter(pa.array(self._resident(state, segment.input, batch)))
-            arrived = arrived_of(batch)
-            table.append([batch.column(stored.name) for stored in table.spec.stored], arrived)
-            state.saved[segment.input] = table.rows
-            grown(state)
+            if residency.departures[number]:
+                gone = residency.flushed(number, self._buckets(state, number, batch), arrived_of(batch))
+                batch = batch.filter(pa.array(np.equal(gone, NEVER)))
+            start, end = table.append([batch.column(s.name) for s in table.spec.stored], arrived_of(batch))
+            state.saved[number] = end
+            if state.tracked and fresh:
+                state.groups.load(number, np.bincount(table.buckets[start:end], minlength=BUCKETS))
+                grown(state)
         if found != segment.end - segment.start:
             raise StateError(
                 f"state file {self.directory.path(segment.name)} is damaged: it has {found} rows, expected "
                 f"{segment.end - segment.start}; restore it, or start with a new checkpoint"
             )
 
-    def _resident(self, state: PartitionState, number: int, batch: pa.RecordBatch) -> Array:
-        """Which rows of a batch of a segment are in memory."""
-        of = bucket_class(state.spec, number)
-        name = state.spec.inputs[number].stored[dict(state.spec.inputs[number].keys)[of]].name
-        buckets = of_hashes(hash_array(batch.column(name)))
-        return np.equal(state.residency.flushed(number, buckets, arrived_of(batch)), NEVER)
+    def _buckets(self, state: PartitionState, number: int, batch: pa.RecordBatch) -> Array:
+        """The buckets of some rows of a segment."""
+        return of_hashes(hash_array(batch.column(state.tables[number].bucket_key)))
 
     def batches(self, segment: Segment, buckets: Container[int] | None = None) -> Iterator[tuple[int | None, Any]]:
         """The record batches of a segment, each with its bucket, or with None where rows are in order of arrival.
@@ -166,7 +179,10 @@ class StateStore(Manifests):
         for number in range(reader.num_record_batches):
             bucket = None if segment.clusters is None else segment.clusters[number]
             if bucket is None or buckets is None or bucket in buckets:
-                yield bucket, reader.get_batch(number)
+                batch = reader.get_batch(number)
+                if ARRIVED not in batch.schema.names:  # written in the first format, when nothing ever left memory
+                    batch = batch.append_column(ARRIVED, pa.array(np.zeros(batch.num_rows, np.int32)))
+                yield bucket, batch
 
     def bytes_of(self, state: PartitionState, buckets: Sequence[int], number: int | None = None) -> int:
         """About how many bytes some buckets have in segments: of one input's own, or of the main class in all."""
@@ -180,20 +196,23 @@ class StateStore(Manifests):
         return int(total)
 
     def _reader(self, segment: Segment) -> pa.ipc.RecordBatchFileReader:
-        """A segment, mapped into memory, after checking the whole file."""
-        if segment.name not in self._open:
-            path = self.directory.path(segment.name)
-            try:
-                contents = self.directory.map(segment.name)
-            except FileNotFoundError:
-                raise StateError(f"state file {path} is missing; restore it, or start with a new checkpoint") from None
-            if contents.size != segment.bytes or zlib.crc32(contents) != segment.crc32:
-                raise StateError(
-                    f"state file {path} is damaged: {contents.size} bytes with CRC {zlib.crc32(contents):08x}, "
-                    f"expected {segment.bytes} with {segment.crc32:08x}; restore it, or start with a new checkpoint"
-                )
-            self._open[segment.name] = pa.ipc.open_file(contents)
-        return self._open[segment.name]
+        """A segment, mapped into memory; the whole file is checked when it is first asked for.
+
+        Mapped anew each time, so that what was read does not stay in memory longer than its reader.
+        """
+        path = self.directory.path(segment.name)
+        try:
+            if segment.name not in self._checked:
+                size, crc32 = self.directory.checksum(segment.name)
+                if (size, crc32) != (segment.bytes, segment.crc32):
+                    raise StateError(
+                        f"state file {path} is damaged: {size} bytes with CRC {crc32:08x}, expected "
+                        f"{segment.bytes} with {segment.crc32:08x}; restore it, or start with a new checkpoint"
+                    )
+                self._checked.add(segment.name)
+            return pa.ipc.open_file(self.directory.map(segment.name))
+        except FileNotFoundError:
+            raise StateError(f"state file {path} is missing; restore it, or start with a new checkpoint") from None
 
     # --- writing ---------------------------------------------------------------------------------------------
 
@@ -293,7 +312,10 @@ class StateStore(Manifests):
         clusters: list[int] = []
 
         def write(stream: ChecksumStream) -> None:
-            with pa.ipc.new_file(pa.PythonFile(stream, mode="w"), schema, options=options) as writer:
+            with (
+                pa.BufferedOutputStream(pa.PythonFile(stream, mode="w"), WRITE_BYTES) as buffered,
+                pa.ipc.new_file(buffered, schema, options=options) as writer,
+            ):
                 for bucket, batch in sections:
                     clusters.append(bucket)
                     writer.write_batch(batch)
@@ -329,9 +351,7 @@ class StateStore(Manifests):
 
 
 def arrived_of(batch: pa.RecordBatch) -> Array:
-    """For each row of a segment the number of events before its arrival; the first format did not have them."""
-    if ARRIVED not in batch.schema.names:
-        return np.zeros(batch.num_rows, np.int32)
+    """For each row of a segment the number of events before its arrival."""
     arrived: Array = batch.column(ARRIVED).to_numpy()
     return arrived
 
@@ -343,17 +363,3 @@ def _cut(table: Table, start: int, end: int) -> list[pa.RecordBatch | None]:
     rows = table.arrow(start, end).take(pa.array(order))
     bounds = np.searchsorted(buckets[order], np.arange(BUCKETS + 1))
     return [rows.slice(a, b - a) if b > a else None for a, b in pairwise(bounds)]
-
-
-def _all_resident(state: PartitionState, grown: Callable[[PartitionState], None]) -> Callable[[PartitionState], None]:
-    """Count rows of a state that was not tracked before as arrivals, before `grown` looks at them."""
-    counted = [0] * len(state.tables)
-
-    def count(state: PartitionState) -> None:
-        for number, table in enumerate(state.tables):
-            if table.rows > counted[number]:
-                state.groups.arrive(number, np.bincount(table.buckets[counted[number] :], minlength=BUCKETS))
-        grown(state)
-        counted[:] = [table.rows for table in state.tables]
-
-    return count

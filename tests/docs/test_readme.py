@@ -3,6 +3,7 @@
 import json
 import os
 import re
+import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -20,7 +21,7 @@ def blocks(page: Path, language: str) -> list[str]:
 
 
 def test_the_quickstart_runs_and_goes_on_with_new_files(tmp_path: Path) -> None:
-    (block,) = blocks(ROOT / "README.md", "python")
+    block, enabling = blocks(ROOT / "README.md", "python")
     for name in ("orders", "payments", "shipments"):
         (tmp_path / "in" / name).mkdir(parents=True)
     orders = pa.table({"order_id": [1, 2, 3], "customer": ["Ada", "Ben", "Cleo"]})
@@ -35,6 +36,16 @@ def test_the_quickstart_runs_and_goes_on_with_new_files(tmp_path: Path) -> None:
     (tmp_path / "in/shipments/2.csv").write_text("order_id,carrier\n3,road\n")
     run_python(block, tmp_path)
     assert delivered(tmp_path) == [(1, "Ada", 40.0, "air"), (3, "Cleo", 12.5, "road")]
+
+    for name in ("delivered", "checkpoint", "state"):
+        shutil.rmtree(tmp_path / name)
+    made = "spark = SparkSession.builder.getOrCreate()\n"
+    required = '    .option("stateLocation", "state")\n'
+    assert made in block
+    assert required in block
+    run_python(block.replace(made, made + enabling).replace(required, ""), tmp_path)
+    assert delivered(tmp_path) == [(1, "Ada", 40.0, "air"), (3, "Cleo", 12.5, "road")]
+    assert not (tmp_path / "state").exists()
 
 
 def run_python(code: str, directory: Path) -> None:

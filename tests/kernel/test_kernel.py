@@ -203,6 +203,7 @@ SIGNATURES = {
     "gather_bytes": (I64, U8, I32, I32, U8),
     "append_offsets": (I32, N, N, I64),
     "select_partition": (U64, N, N, I32),
+    "departed": (U8, I32, I32, I32, I32, I32),
 }
 
 
@@ -227,3 +228,21 @@ def test_hashes_are_what_states_on_disk_were_placed_by() -> None:
     fast.hash_bytes(*flat([b"", b"key", b"a key of more than sixteen bytes"]), ALL_BITS, of_bytes)
     assert of_words.tolist() == WORD_HASHES
     assert of_bytes.tolist() == BYTE_HASHES
+
+
+@TWINS
+@given(data=st.data())
+def test_departed_is_the_first_event_that_takes_a_row(kernel: ModuleType, data: st.DataObject) -> None:
+    lengths = data.draw(st.lists(st.integers(0, 4), min_size=4, max_size=4))
+    starts = np.cumsum([0, *lengths]).astype(np.int32)
+    events, below = [], []
+    for length in lengths:
+        events += sorted(data.draw(st.sets(st.integers(1, 50), min_size=length, max_size=length)))
+        below += sorted(data.draw(st.sets(st.integers(1, 50), min_size=length, max_size=length)))
+    rows = data.draw(st.lists(st.tuples(st.integers(0, 3), st.integers(0, 50)), max_size=20))
+    buckets, arrived = (np.array([r[k] for r in rows], t) for k, t in ((0, np.uint8), (1, np.int32)))
+    out = np.full(len(rows), 99, np.int32)
+    kernel.departed(buckets, arrived, starts, np.array(events, np.int32), np.array(below, np.int32), out)
+    for (bucket, came), event in zip(rows, out, strict=True):
+        taking = [events[e] for e in range(starts[bucket], starts[bucket + 1]) if below[e] > came]
+        assert event == (taking[0] if taking else 99)

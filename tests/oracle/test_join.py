@@ -32,6 +32,12 @@ def mjoin_rows(case: Case) -> Rows:
         return rows(run(options, Path(state), case.schedule))
 
 
+@pytest.fixture(params=["1", "40k"], ids=["nothing stays in memory", "overflow"])
+def overflow(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("SPARK_MJOIN_MEMORY", request.param)
+    task._CACHE.clear()
+
+
 @pytest.fixture(params=[("64", 1), ("1", operator.FEW_CANDIDATES)], ids=["rounds", "collisions"])
 def probing(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
     """Both ways to follow chains: in rounds over all candidates, and long chains of colliding hashes one by one."""
@@ -59,6 +65,20 @@ def oracle_faults_neither_lose_nor_repeat_results(case: Case) -> None:
     assert mjoin_rows(case) == expected
 
 
+@pytest.mark.usefixtures("probing", "overflow")
+@given(cases())
+@settings(max_examples=40)
+def oracle_results_are_those_of_duckdb_under_overflow(case: Case) -> None:
+    assert mjoin_rows(case) == duckdb_rows(case)
+
+
+@pytest.mark.usefixtures("overflow")
+@given(cases(most_inputs=3, most_rows=6))
+@settings(max_examples=10)
+def differential_slow_kernels_give_the_same_results_under_overflow(case: Case) -> None:
+    differential_slow_kernels_give_the_same_results.hypothesis.inner_test(case)
+
+
 @given(cases(most_inputs=3, most_rows=6))
 @settings(max_examples=40)
 def differential_slow_kernels_give_the_same_results(case: Case) -> None:
@@ -73,6 +93,13 @@ def differential_slow_kernels_give_the_same_results(case: Case) -> None:
 @given(cases(most_inputs=10, most_rows=3))
 @settings(max_examples=40)
 def oracle_ten_inputs(case: Case) -> None:
+    assert mjoin_rows(case) == duckdb_rows(case)
+
+
+@pytest.mark.usefixtures("overflow")
+@given(cases(most_inputs=10, most_rows=3))
+@settings(max_examples=10)
+def oracle_ten_inputs_under_overflow(case: Case) -> None:
     assert mjoin_rows(case) == duckdb_rows(case)
 
 

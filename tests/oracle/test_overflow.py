@@ -39,14 +39,14 @@ def overflow_rows(case: Case, options: dict[str, str]) -> Rows:
 
 
 @given(overflowing())
-@settings(max_examples=300)
+@settings(max_examples=200)
 def oracle_overflow_gives_what_duckdb_gives(given_case: tuple[Case, dict[str, str]]) -> None:
     case, options = given_case
     assert overflow_rows(case, options) == duckdb_rows(case)
 
 
 @given(overflowing(most_inputs=3, faults=True))
-@settings(max_examples=200)
+@settings(max_examples=150)
 def oracle_faults_under_overflow(given_case: tuple[Case, dict[str, str]]) -> None:
     case, options = given_case
     found, expected = overflow_rows(case, options), duckdb_rows(case)

@@ -23,7 +23,7 @@ from spark_mjoin import flush
 from spark_mjoin.config import Options
 from spark_mjoin.flush.protocol import Residents
 from spark_mjoin.join.operator import produce
-from spark_mjoin.metrics import BatchCounts, WorkCounts
+from spark_mjoin.metrics import BatchCounts, PhaseCounts, WorkCounts
 from spark_mjoin.model import InputSpec, OverflowPlan
 from spark_mjoin.phases import arrival, cleanup, overflow, reactive
 from spark_mjoin.phases.disk import Part
@@ -86,13 +86,13 @@ class Example:
         return [
             result
             for bucket in map(int, np.flatnonzero(self.state.groups.disk[stream]))
-            for result in shown(reactive.visit(self.state, self.store, stream, bucket, self.area, WorkCounts()))
+            for result in shown(reactive.visit(self.state, self.store, stream, bucket, self.area, PhaseCounts()))
         ]
 
     def clean_up(self) -> list[str]:
         self._save()
         debt = [int(b) for b in np.flatnonzero(self.state.groups.in_debt())]
-        return shown(cleanup.clean(self.state, self.store, debt, self.area, WorkCounts())) if debt else []
+        return shown(cleanup.clean(self.state, self.store, debt, self.area, PhaseCounts())) if debt else []
 
     def memory(self) -> list[str]:
         """The tuples of each stream in memory, in order of arrival."""

@@ -107,6 +107,17 @@ def test_everything_is_there_once_and_then_nothing(source: Source) -> None:
     assert source.plan(end, end, log) == []
 
 
+def test_how_far_behind(source: Source) -> None:
+    log = MemoryLog()
+    start = source.initial()
+    some = source.latest(start, Limits(max_rows=17), log)
+    assert source.behind(start, log) >= source.behind(some, log) > 0
+    all_of_it = source.latest(some, Limits(), log)
+    assert source.behind(all_of_it, log) == 0
+    source.freeze(log)
+    assert source.behind(start, log) >= source.behind(some, log) > source.behind(all_of_it, log) == 0
+
+
 def test_plan_and_read_are_pure(source: Source) -> None:
     log = MemoryLog()
     start = source.initial()

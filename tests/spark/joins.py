@@ -17,7 +17,7 @@ import shutil
 from collections import Counter
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 import duckdb
 import pyarrow as pa
@@ -37,6 +37,8 @@ _clock = itertools.count(1_700_000_000)  # files are taken by age: every file ge
 
 @dataclass
 class FileJoin:
+    forced: ClassVar[dict[str, str]] = {}  # options that a test runs with besides its own (see conftest)
+
     root: Path
     query: str = STAR
     options: dict[str, str] = field(default_factory=dict)
@@ -73,7 +75,7 @@ class FileJoin:
         for alias, source in self.formats.items():
             own = {"path": str(self.root / "in" / alias), **source}
             given |= {f"source.{alias}.{name}": value for name, value in own.items()}
-        return {name: value for name, value in (given | self.options).items() if value}
+        return {name: value for name, value in (given | self.forced | self.options).items() if value}
 
     def load(self, spark: SparkSession) -> DataFrame:
         return spark.readStream.format("mjoin").options(**self.all_options()).load()

@@ -10,12 +10,13 @@ from tests.spark.joins import FileJoin
 from tests.spark.processes import Driver
 
 LIMITED = {"maxFilesPerTrigger": "1", "partitions": "2"}
+CRAMPED = {**LIMITED, "memory": "40k", "diskFuel": "10k", "blockingThreshold": "60"}  # overflows, visits and passes
 
 
 @pytest.mark.parametrize("seed", [1])
 def oracle_the_driver_and_the_jvm_are_killed_at_random_moments(tmp_path: Path, seed: int) -> None:
     dice = random.Random(seed)
-    join = FileJoin(tmp_path, options=LIMITED).fill(files=10)
+    join = FileJoin(tmp_path, options=CRAMPED).fill(files=10)
     kinds = ["driver", "jvm", "planner"]
     dice.shuffle(kinds)
     with Driver(join, restarts=1) as driver:
@@ -48,7 +49,8 @@ def oracle_python_workers_are_killed_at_random_moments(tmp_path: Path) -> None:
         assert driver.results() == join.expected()
 
 
-def oracle_tasks_die_or_fail_at_exact_places(tmp_path: Path) -> None:
+@pytest.mark.parametrize("options", [LIMITED, CRAMPED], ids=["in memory", "overflowing"])
+def oracle_tasks_die_or_fail_at_exact_places(tmp_path: Path, options: dict[str, str]) -> None:
     """Every place of a commit, spread over the versions; Spark runs the task again, in another worker or the same."""
     faults = [
         {"when": "torn", "file": "rows-0*1-\\d-a", "what": "worker"},
@@ -65,7 +67,7 @@ def oracle_tasks_die_or_fail_at_exact_places(tmp_path: Path) -> None:
         {"when": "before", "file": "version-0*6[.]", "what": "raise"},
         {"when": "after", "file": "version-0*6[.]", "what": "raise"},
     ]
-    join = FileJoin(tmp_path, options=LIMITED).fill(files=10, rows=15, keys=15)
+    join = FileJoin(tmp_path, options=options).fill(files=10, rows=15, keys=15)
     with Driver(join, faults, master="local[2,20]") as driver:
         driver.run_until_it_ends(most_starts=1)
         assert driver.missed() == []
@@ -83,7 +85,7 @@ def oracle_everything_dies_at_exact_places(tmp_path: Path) -> None:
         {"when": "before", "file": "version-0*2[.]", "what": "jvm"},
         {"when": "after", "file": "version-0*3[.]", "what": "jvm"},
     ]
-    join = FileJoin(tmp_path, options=LIMITED).fill(files=4)
+    join = FileJoin(tmp_path, options=CRAMPED).fill(files=4)
     with Driver(join, faults, restarts=4) as driver:
         driver.run_until_it_ends(most_starts=3)
         assert driver.starts == 3

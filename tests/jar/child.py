@@ -1,0 +1,69 @@
+"""Runs scenarios in a Spark session of its own: `python -m tests.jar.child <mode> <directory> [<scenario> ...]`.
+
+A process can have one kind of session, and a jar that was added stays, so sessions with the jar live in processes of
+their own. Each scenario gets the session and a new directory. Writes `outcome.json`: the traceback of each scenario, or
+null when all it asserts is true.
+"""
+
+import json
+import sys
+import time
+import traceback
+from pathlib import Path
+from typing import Any
+
+import spark_mjoin
+from tests.jar import scenarios
+from tests.spark.driver import CONF
+
+MODES = {  # how the session is made -> its master
+    "enable": "local[2,4]",
+    "spark.jars": "local[2,4]",
+    "connect": "local[2,4]",
+    "local-cluster": "local-cluster[2,2,1024]",
+}
+MORE = {
+    "spark.ui.enabled": "true",
+    "spark.ui.port": "0",
+    "spark.sql.streaming.noDataProgressEventInterval": "200ms",
+}
+
+
+def session(mode: str) -> Any:
+    from pyspark.sql import SparkSession
+
+    conf = CONF | MORE
+    if mode == "spark.jars":
+        conf |= {"spark.jars": spark_mjoin.jar_path()}
+    if mode == "local-cluster":
+        conf |= {"spark.executor.memory": "512m"}
+    builder = SparkSession.builder
+    builder = builder.remote(MODES[mode]) if mode == "connect" else builder.master(MODES[mode])
+    for name, value in conf.items():
+        builder = builder.config(name, value)
+    spark = builder.getOrCreate()
+    if mode != "spark.jars":
+        assert spark_mjoin.enable(spark)
+        assert spark_mjoin.enable(spark), "a second time does no harm"
+    return spark
+
+
+def main(mode: str, root: Path, names: list[str]) -> None:
+    spark = session(mode)
+    outcome: dict[str, str | None] = {}
+    for name in names:
+        directory = root / name
+        directory.mkdir()
+        started = time.monotonic()
+        try:
+            scenarios.SCENARIOS[name].run(spark, directory)
+            outcome[name] = None
+        except Exception:  # noqa: BLE001 - the parent shows it
+            outcome[name] = traceback.format_exc()
+        print(f"{time.monotonic() - started:5.1f} s {name}", flush=True)
+        (root / "outcome.json").write_text(json.dumps(outcome))
+    spark.stop()
+
+
+if __name__ == "__main__":
+    main(sys.argv[1], Path(sys.argv[2]), sys.argv[3:])

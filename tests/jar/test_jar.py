@@ -1,0 +1,104 @@
+"""The jar in real sessions, classic and Connect, each in a process of its own (see child.py), against duckdb."""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+import spark_mjoin
+from spark_mjoin import shim
+from spark_mjoin.errors import JarError
+from tests.jar.scenarios import SCENARIOS
+
+ROOT = Path(__file__).parents[2]
+FAULTS = ROOT / "tests" / "spark" / "faults"
+CASES = [(mode, name) for name, s in SCENARIOS.items() for mode in s.modes]
+
+Outcome = Callable[[str], dict[str, str | None]]
+
+
+@pytest.fixture(scope="module")
+def outcome(tmp_path_factory: pytest.TempPathFactory) -> Outcome:
+    """What came of all scenarios of a mode; they run when the first of them is asked for."""
+    known: dict[str, dict[str, str | None]] = {}
+
+    def of(mode: str) -> dict[str, str | None]:
+        if mode not in known:
+            known[mode] = run(
+                mode, [n for n, s in SCENARIOS.items() if mode in s.modes], tmp_path_factory.mktemp("jar")
+            )
+        return known[mode]
+
+    return of
+
+
+def run(mode: str, names: list[str], root: Path) -> dict[str, str | None]:
+    faults = root / "faults.json"
+    faults.write_text("[]")
+    path = os.pathsep.join([str(FAULTS), *filter(None, [os.environ.get("PYTHONPATH")])])
+    environment = {**os.environ, "MJOIN_FAULTS": str(faults), "PYTHONPATH": path}
+    with (root / "log").open("w") as log:
+        child = subprocess.Popen(
+            [sys.executable, "-m", "tests.jar.child", mode, str(root), *names],
+            cwd=ROOT, env=environment, stdout=log, stderr=log, start_new_session=True,
+        )  # fmt: skip
+        try:
+            child.wait(400)
+        finally:
+            if child.poll() is None:
+                os.killpg(child.pid, signal.SIGKILL)
+    outcome = root / "outcome.json"
+    assert outcome.exists(), (root / "log").read_text()[-5000:]
+    return dict(json.loads(outcome.read_text()))
+
+
+@pytest.mark.skipif(not shim._JAR.exists(), reason="the jar is not built: there is no JDK")
+@pytest.mark.timeout(420)
+@pytest.mark.parametrize(("mode", "scenario"), CASES)
+def test_with_the_jar(mode: str, scenario: str, outcome: Outcome) -> None:
+    found = outcome(mode)
+    assert scenario in found, f"the session ended before; it had finished {sorted(found)}"
+    assert found[scenario] is None, found[scenario]
+
+
+class Session:
+    """As much of a session as `enable` looks at before it does anything."""
+
+    def __init__(self, version: str) -> None:
+        self.version = version
+
+
+@pytest.mark.parametrize("version", ["4.1.1", "4.4.0", "3.5.7", "5.0.0"])
+def test_enable_refuses_other_versions(version: str) -> None:
+    with pytest.raises(JarError, match=f"works with Spark 4.2 and 4.3, and this is Spark {version}.*'stateLocation'"):
+        spark_mjoin.enable(Session(version))
+
+
+def test_an_installation_without_the_jar_says_so(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setattr("spark_mjoin.shim._JAR", tmp_path / "spark-mjoin.jar")
+    with pytest.raises(JarError, match=r"is not there .* JDK 17 .* 'stateLocation'"):
+        spark_mjoin.jar_path()
+    with pytest.warns(UserWarning, match="JDK 17"):
+        assert spark_mjoin.enable(Session("4.3.0")) is False
+
+
+def test_both_sides_claim_the_same_versions() -> None:
+    java = (ROOT / "jvm-shim/src/sparkmjoin/SparkVersions.java").read_text()
+    listed = ", ".join(f'"{version}"' for version in shim.SPARK_VERSIONS)
+    assert f"Set.of({listed})" in java
+
+
+def test_a_path_that_spark_would_misread_is_copied(tmp_path: Path) -> None:
+    awkward = tmp_path / "a blank, 100%"
+    awkward.mkdir()
+    (awkward / "spark-mjoin.jar").write_bytes(b"contents")
+    plain = shim._plain(str(awkward / "spark-mjoin.jar"))
+    assert " " not in plain
+    assert "%" not in plain
+    assert Path(plain).read_bytes() == b"contents"
+    assert shim._plain("/usr/lib/python3.11/spark-mjoin.jar") == "/usr/lib/python3.11/spark-mjoin.jar"
