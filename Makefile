@@ -10,7 +10,7 @@ export PYSPARK_PYTHON := $(abspath $(BIN)/python)
 export PYSPARK_DRIVER_PYTHON := $(PYSPARK_PYTHON)
 
 .DEFAULT_GOAL := help
-.PHONY: help install jar demo test test-matrix lint types bench format clean
+.PHONY: help install jar demo test test-matrix lint types bench paper format clean
 
 help: ## list the targets
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  make %-11s %s\n", $$1, $$2}'
@@ -51,6 +51,9 @@ test-matrix: $(STAMP) jar ## the tests on Spark with each version that is claime
 
 bench: $(STAMP) jar ## compare with Spark's own joins and duckdb, on the same files
 	$(BIN)/python -m benchmarks.bench
+
+paper: $(STAMP) ## the papers' experiments in virtual time, with their conclusions checked
+	$(BIN)/python -m benchmarks.paper
 
 format: $(STAMP) ## let ruff format the code
 	$(BIN)/ruff check --fix .

@@ -79,10 +79,14 @@ def _by_age(residents: Residents, need: int) -> tuple[list[Victim], float]:
     freed = np.cumsum(sizes[order])
     last = min(int(np.searchsorted(freed, need)), ages.size - 1)
     below = int(ages[order[last]]) + 1
-    old = float(sizes[ages < groups.young].sum())
     leaving = float(sizes[ages < below].sum())
-    if leaving > 2 * need or old == 0:  # arrivals came in few large pieces: ages do not tell rows apart
-        return [], 0.0
+    if leaving > 2 * need or not (ages < groups.young).any():
+        return [], 0.0  # arrivals came in few large pieces: ages do not tell rows apart
+    # Of the results with old rows, those stay whose old rows all stay. An input that ended long ago has no others.
+    kept = 1.0
+    for arrived in residents.arrived:
+        old = int((arrived < groups.young).sum())
+        kept *= 1.0 - min(int((arrived < below).sum()) / old, 1.0) if old else 1.0
     involving_old = 1.0 - groups.young_results / groups.all_results
-    lost = float(expected_results(residents).sum()) * involving_old * min(leaving / old, 1.0)
+    lost = float(expected_results(residents).sum()) * involving_old * (1.0 - kept)
     return [Victim(i, EVERY, below) for i in range(len(residents.arrived))], lost

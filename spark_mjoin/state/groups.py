@@ -87,8 +87,9 @@ class Groups:
     def flushed(self, young: int) -> None:
         """A flush is complete: what was recent is less so. `young` is the event since which half of the rows came."""
         self.recent *= FADE
-        self.young_results *= FADE
-        self.all_results *= FADE
+        kept = FADE if self.young else 0.0  # before the first flush there was no age to tell results apart by
+        self.young_results *= kept
+        self.all_results *= kept
         self.young = young
 
     def give_out(self, buckets: Array, oldest: Array) -> None:

@@ -1,0 +1,401 @@
+"""The experiments: inputs, plans, and what the papers conclude from them. `EXPERIMENTS` lists them.
+
+A scale of 1 is the paper's cardinalities; delays are the paper's at every scale, so a smaller run is a shorter one.
+Memory is given in bytes per input row of the experiment, so it shrinks with the scale.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from itertools import pairwise
+
+import numpy as np
+import pyarrow as pa
+
+from benchmarks.paper import inputs
+from benchmarks.paper.inputs import Stream, attribute, changing, poisson, relation
+from benchmarks.paper.machine import AHEAD, LOADED
+from benchmarks.paper.outcome import Check, Outcome, Panel
+from benchmarks.paper.plans import Join, Plan, Run, run
+from spark_mjoin.model import Array
+
+MS = 1e-3
+
+
+@dataclass(frozen=True)
+class Experiment:
+    run: Callable[[float], Outcome]
+    scale: float  # unless another is asked for
+
+
+# --- figure 11 -----------------------------------------------------------------------------------------------------
+
+FAST, SLOW, STEADY = 1.1 * MS, 25 * MS, 7 * MS  # mean delays; the paper does not give its own
+FAST_SHARE = 0.45  # of the rows of S3 in each of its two fast phases
+FIG11_BYTES = 30
+
+
+def fluctuating(scale: float) -> Outcome:
+    """Section 3.2: key-to-key join of three streams; the third is fast, slow, and fast again."""
+    rows, rows3 = round(100_000 * scale), round(200_000 * scale)
+    fast = round(rows3 * FAST_SHARE)
+    phases = [(fast, FAST), (rows3 - 2 * fast, SLOW), (fast, FAST)]
+    streams = {
+        "s1": Stream(relation(rows, 1, unique1=rows), poisson(rows, STEADY, 11)),
+        "s2": Stream(relation(rows, 2, unique1=rows), poisson(rows, STEADY, 12)),
+        "s3": Stream(relation(rows3, 3, unique1=rows3), changing(phases, 13)),
+    }
+    memory = FIG11_BYTES * (2 * rows + rows3)
+    plans = [
+        Plan("MJoin", _three_way("unique1"), "random", memory),
+        Plan("S3 high: (S1, S2), S3", _deep("unique1", "s1", "s2", "s3"), "random", memory),
+        Plan("S3 low: (S1, S3), S2", _deep("unique1", "s1", "s3", "s2"), "random", memory),
+    ]
+    mjoin, high, low = runs = [run(plan, streams, LOADED) for plan in plans]
+    bounds = [0.0, *(float(streams["s3"].seconds[n - 1]) for n in np.cumsum([n for n, _ in phases]))]
+    names = ("fast", "slow", "fast again")
+    in_phase = [[r.between(a, b) for r in runs] for a, b in pairwise(bounds)]
+    points = np.linspace(0, mjoin.arrived, 51)[1:]
+    behind = max(max(high.at(t), low.at(t)) - mjoin.at(t) for t in points)
+    checks = [
+        Check(
+            "MJoin is ahead of both binary plans throughout (never behind by more than 1 % of all results)",
+            behind <= 0.01 * mjoin.total,
+            f"most behind: {max(behind, 0):,} of {mjoin.total:,}; at the last arrival: "
+            + ", ".join(f"{r.at(mjoin.arrived):,}" for r in runs),
+        ),
+        *(
+            Check(
+                f"while S3 is {name}, the plan with S3 {'low' if name == 'slow' else 'high'} gives more than the other",
+                (in_low > in_high) if name == "slow" else (in_high > in_low),
+                f"high {in_high:,}, low {in_low:,}, MJoin {in_mjoin:,}",
+            )
+            for name, (in_mjoin, in_high, in_low) in zip(names, in_phase, strict=True)
+        ),
+        _complete(runs),
+    ]
+    rows_out = [[name, *figures] for name, figures in zip(names, in_phase, strict=True)]
+    panel = Panel("S3 fast, slow, fast", runs, mjoin.arrived * 1.1, bounds[1:])
+    return Outcome(
+        "fig11", "Figure 11: fluctuating rates", [panel], checks, ["S3 is", *(r.plan for r in runs)], rows_out
+    )
+
+
+# --- figure 12 and table 1 -----------------------------------------------------------------------------------------
+
+
+def probing(scale: float) -> Outcome:
+    """Section 3.3: an inflating three-way join, with probing orders that are right and wrong."""
+    rows, rows2, values = round(10_000 * scale), round(15_000 * scale), round(1_000 * scale)
+    streams = {
+        "s1": Stream(relation(rows, 1, thousand=values), poisson(rows, 20 * MS, 11)),
+        "s2": Stream(relation(rows2, 2, thousand=values), poisson(rows2, 20 * MS, 12)),
+        "s3": Stream(relation(rows, 3, thousand=values), poisson(rows, 5 * MS, 13)),
+    }
+    mjoin = _three_way("thousand")
+    plans = [
+        Plan("MJoin, smallest first", mjoin),
+        Plan("MJoin, largest first", mjoin, order="largest"),
+        Plan("MJoin, declared by final sizes", mjoin, order=(rows, rows2, rows - 1)),
+        Plan("XJoin (S1, S2), S3", _deep("thousand", "s1", "s2", "s3")),
+        Plan("XJoin (S1, S3), S2", _deep("thousand", "s1", "s3", "s2")),
+    ]
+    right, wrong, _, deep, _ = runs = [run(plan, streams, LOADED) for plan in plans]
+    late = right.arrived
+    points = np.linspace(0, late, 51)[1:]
+    overtaken = [t for t in points if wrong.at(t) < deep.at(t) - 0.01 * deep.total]
+    spent = [f"{r.work.seconds(LOADED):.0f}" for r in (right, wrong, deep)]
+    more = wrong.work.comparisons / right.work.comparisons - 1
+    checks = [
+        Check(
+            "the wrong order needs more comparisons, and not more moves, than the right one",
+            more > 0.02 and wrong.work.moves == right.work.moves,
+            f"{right.work.comparisons:,} and {wrong.work.comparisons:,}: {more:+.1%}",
+        ),
+        Check(
+            "XJoin needs fewer comparisons and many more hashes and moves than MJoin",
+            deep.work.comparisons < right.work.comparisons
+            and deep.work.moves > 3 * right.work.moves
+            and _stored(deep) > 3 * _stored(right),
+            f"comparisons {deep.work.comparisons:,} and {right.work.comparisons:,}, moves {deep.work.moves:,} and "
+            f"{right.work.moves:,}",
+        ),
+        Check(
+            "MJoin in the right order is never behind XJoin or the wrong order (by more than 1 % of all results)",
+            all(max(r.at(t) for r in runs) - right.at(t) <= 0.01 * right.total for t in points),
+            f"results at {late * 2 / 3:.0f} s: " + ", ".join(f"{r.at(late * 2 / 3):,}" for r in runs),
+        ),
+        Check(
+            "in the wrong order MJoin falls behind XJoin at some point",
+            bool(overtaken),
+            f"never; work: {spent[0]} s in the right order, {spent[1]} s in the wrong one, {spent[2]} s for XJoin"
+            if not overtaken
+            else f"from {overtaken[0]:.0f} s",
+            expected=False,
+        ),
+        _complete(runs),
+    ]
+    header = ["plan", "hashes, stored rows", "hashes, all", "moves", "comparisons", "virtual seconds of work"]
+    table = [
+        [r.plan, _stored(r), r.work.hashes, r.work.moves, r.work.comparisons, f"{r.work.seconds(LOADED):.1f}"]
+        for r in runs
+    ]
+    panel = Panel("probing order", runs, max(r.finished for r in runs))
+    return Outcome("fig12", "Figure 12 and table 1: probing order", [panel], checks, header, table)
+
+
+def _stored(r: Run) -> int:
+    """Hashes of rows that were stored, which is what the paper counts; the engine counts those of probes too."""
+    return r.work.hashes - r.work.probes
+
+
+# --- figure 15 -----------------------------------------------------------------------------------------------------
+
+FIG15_BYTES = 100
+NEAR = 0.95  # of the best policy
+
+
+def six_way(scale: float) -> Outcome:
+    """Section 3.5: two star joins of three streams and a join of their results (table 2)."""
+    streams, plans = table_2(scale)
+    coordinated, scattered, adaptive, xjoin, xjoin_largest = runs = [run(plan, streams, AHEAD) for plan in plans]
+    arrived = coordinated.arrived
+    shown = [round(arrived * k / 4, 1) for k in (1, 2, 3, 4)]
+
+    def above(upper: Run, lower: Run, claim: str, share: float = 1.0) -> Check:
+        """From the time on when there is a noticeable number of results to compare."""
+        points = [t for t in np.linspace(0, arrived, 51)[1:] if lower.at(t) > 0.01 * lower.total]
+        figures = "at each quarter: " + ", ".join(f"{upper.at(t):,} to {lower.at(t):,}" for t in shown)
+        return Check(
+            f"while the inputs arrive, {claim}", all(upper.at(t) >= share * lower.at(t) for t in points), figures
+        )
+
+    checks = [
+        above(coordinated, scattered, "coordinated flushing is above random flushing"),
+        above(coordinated, xjoin, "coordinated flushing is above the plan of XJoins"),
+        above(coordinated, xjoin_largest, "coordinated flushing is above XJoins that flush their largest bucket"),
+        above(scattered, xjoin, "with random flushing in both, MJoins are above XJoins"),
+        above(adaptive, coordinated, f"adaptive flushing gives {NEAR:.0%} of coordinated flushing or more", NEAR),
+        Check(
+            "coordinated flushing leaves the least to the clean-up",
+            coordinated.before_clean_up >= max(r.before_clean_up for r in runs),
+            "given out before it: " + ", ".join(f"{r.before_clean_up / r.total:.0%}" for r in runs),
+        ),
+        _complete(runs),
+    ]
+    header = ["plan", *(f"results at {t} s" for t in shown), "before clean-up", "all", "virtual seconds in all"]
+    table = [[r.plan, *(r.at(t) for t in shown), r.before_clean_up, r.total, f"{r.finished:.1f}"] for r in runs]
+    panels = [
+        Panel("while the inputs arrive", runs, arrived * 1.02),
+        Panel("to the end of the clean-up", runs, max(r.finished for r in runs), [r.ended for r in runs]),
+    ]
+    return Outcome("fig15", "Figure 15: coordinated flushing on the six-way join", panels, checks, header, table)
+
+
+def table_2(scale: float) -> tuple[dict[str, Stream], list[Plan]]:
+    """Table 2's streams, and the plans that are compared on them."""
+    rows, rows2 = round(10_000 * scale), round(100_000 * scale)
+
+    def small(seed: int) -> Stream:
+        return Stream(relation(rows, seed, unique1=rows), poisson(rows, 1 * MS, 10 + seed))
+
+    def large(seed: int) -> Stream:
+        return Stream(relation(rows2, seed, tenk6=rows, unique14=rows2), poisson(rows2, 5 * MS, 10 + seed))
+
+    streams = {f"s{i}": small(i) if i in (1, 4) else large(i) for i in range(1, 7)}
+    memory = FIG15_BYTES * (2 * rows + 4 * rows2)
+    stars, deep = _table_2_query(binary=False), _table_2_query(binary=True)
+    return streams, [
+        Plan("MJoins, coordinated flushing", stars, "coordinated", memory),
+        Plan("MJoins, random flushing", stars, "random", memory),
+        Plan("MJoins, adaptive flushing", stars, "adaptive", memory),
+        Plan("XJoins, random flushing", deep, "random", memory),
+        Plan("XJoins, largest bucket first", deep, "largest", memory),
+    ]
+
+
+def _table_2_query(binary: bool) -> Join:
+    """The query of table 2; weights are the rows that a join has to hold, in units of 10,000 at full size.
+
+    Two XJoins divide what one star has.
+    """
+
+    def star(name: str, small: str, middle: str, last: str) -> Join:
+        if not binary:
+            query = (
+                f"SELECT {middle}.unique14 AS u, {small}.id AS a, {middle}.id AS b, {last}.id AS c "
+                f"FROM {small}, {middle}, {last} "
+                f"WHERE {small}.unique1 = {middle}.tenk6 AND {small}.unique1 = {last}.tenk6"
+            )
+            return Join(name, query, (small, middle, last), weight=21)
+        lower = Join(
+            f"{name}_lower",
+            f"SELECT {small}.unique1 AS k, {middle}.unique14 AS u, {small}.id AS a, {middle}.id AS b "
+            f"FROM {small}, {middle} WHERE {small}.unique1 = {middle}.tenk6",
+            (small, middle),
+            weight=21 * 11 / 31,
+        )
+        query = f"SELECT x.u AS u, x.a AS a, x.b AS b, {last}.id AS c FROM {lower.name} AS x, {last} "
+        query += f"WHERE x.k = {last}.tenk6"
+        return Join(name, query, (lower, last), weight=21 * 20 / 31)
+
+    left, right = star("left_star", "s1", "s2", "s3"), star("right_star", "s4", "s5", "s6")
+    query = (
+        "SELECT left_star.a AS a, left_star.b AS b, left_star.c AS c, right_star.a AS d, right_star.b AS e, "
+        "right_star.c AS f FROM left_star, right_star WHERE left_star.u = right_star.u"
+    )
+    return Join("top", query, (left, right), weight=200)
+
+
+# --- the six-way star ----------------------------------------------------------------------------------------------
+
+STAR_INPUTS, STAR_BYTES, STAR_BAR = 6, 12, 2.0
+POLICIES = ("adaptive", "coordinated", "largest", "random")
+
+
+def star(scale: float, policies: Sequence[str] = POLICIES) -> Outcome:
+    """Six streams with a common key, two rows of each key in each, and memory for a part of them."""
+    rows = round(40_000 * scale)
+    names = [f"s{i}" for i in range(1, STAR_INPUTS + 1)]
+    streams = {
+        name: Stream(relation(rows, i, k=rows // 2), poisson(rows, 5 * MS, 100 + i)) for i, name in enumerate(names)
+    }
+    memory = STAR_BYTES * rows * STAR_INPUTS
+    runs = [run(Plan(policy, _star(names), policy, memory), streams, AHEAD) for policy in policies]
+    scattered = runs[policies.index("random")]
+    half = min(r.finished for r in runs) / 2
+    arriving = scattered.arrived / 2
+    checks = [
+        Check(
+            f"in the first half of the run {r.plan} gives at least {STAR_BAR:g} times the results of random flushing",
+            r.at(half) >= STAR_BAR * scattered.at(half),
+            f"{r.at(half):,} to {scattered.at(half):,} by {half:.0f} s: {r.at(half) / max(1, scattered.at(half)):.1f} "
+            f"times; in the first half of the arrivals {r.at(arriving) / max(1, scattered.at(arriving)):.1f} times",
+        )
+        for r in runs
+        if r.plan in ("adaptive", "coordinated")
+    ]
+    header = ["policy", "first half of the arrivals", "first half of the run", "before clean-up", "all", "seconds"]
+    table = [[r.plan, r.at(arriving), r.at(half), r.before_clean_up, r.total, f"{r.finished:.1f}"] for r in runs]
+    panel = Panel("six-way star", runs, max(r.finished for r in runs), [half])
+    return Outcome("star", "Six-way star join: flush policies", [panel], [*checks, _complete(runs)], header, table)
+
+
+# --- PermJoin ------------------------------------------------------------------------------------------------------
+
+PERM_BYTES = 16
+
+
+def permjoin(scale: float, policies: Sequence[str] = POLICIES, only: Sequence[str] = ()) -> Outcome:
+    """Flush policies on inputs that are skewed, sorted, bursty, of uneven length: results before the clean-up."""
+    rows = round(20_000 * scale)
+    names = ["s1", "s2", "s3"]
+    cases = {"skewed": _skewed, "sorted": _sorted, "bursty": _bursty, "uneven": _uneven}
+    panels, table, checks = [], [], []
+    for case in only or cases:
+        streams = dict(zip(names, cases[case](rows), strict=True))
+        memory = PERM_BYTES * rows * len(names)
+        runs = [run(Plan(p, _star(names), p, memory), streams, AHEAD, blocking=0.2) for p in policies]
+        best = max(runs, key=lambda r: r.before_clean_up)
+        adaptive = runs[policies.index("adaptive")]
+        table += [[case, r.plan, r.before_clean_up, r.total, f"{r.before_clean_up / r.total:.3f}"] for r in runs]
+        checks.append(
+            Check(
+                f"{case}: adaptive gives the most before the clean-up, or {NEAR:.0%} of it",
+                adaptive.before_clean_up >= NEAR * best.before_clean_up,
+                ", ".join(f"{r.plan} {r.before_clean_up:,}" for r in runs) + f" of {adaptive.total:,}",
+            )
+        )
+        checks.append(_complete(runs))
+        panels.append(Panel(case, runs, max(r.ended for r in runs)))
+    header = ["input", "policy", "before clean-up", "all", "share"]
+    return Outcome("permjoin", "PermJoin: adaptive flushing against others", panels, checks, header, table)
+
+
+def _skewed(rows: int) -> list[Stream]:
+    """Few keys have many rows: Zipf with exponent 0.5, the same hot keys in all inputs."""
+    values = rows // 4
+    weights = np.arange(1, values + 1) ** -0.5
+    names = attribute(values, values, 7)  # so that hot keys are not neighbours
+    out = []
+    for seed in (1, 2, 3):
+        random = np.random.Generator(np.random.Philox(200 + seed))
+        keys = names[random.choice(values, rows, p=weights / weights.sum())]
+        out.append(Stream(_keyed(keys), poisson(rows, 5 * MS, 210 + seed)))
+    return out
+
+
+def _sorted(rows: int) -> list[Stream]:
+    """Keys ascend in all inputs, up to a disorder of 5 % of the rows; four rows of a key in each."""
+    out = []
+    for seed in (1, 2, 3):
+        random = np.random.Generator(np.random.Philox(220 + seed))
+        position = np.arange(rows) + random.uniform(0, 0.05 * rows, rows)
+        keys = np.argsort(position, kind="stable") // 4
+        out.append(Stream(_keyed(keys), poisson(rows, 5 * MS, 230 + seed)))
+    return out
+
+
+def _bursty(rows: int) -> list[Stream]:
+    """Twenty bursts, in which one input after the other sends, and pauses between them."""
+    out = []
+    for seed in (1, 2, 3):
+        unit = np.random.Generator(np.random.Philox(240 + seed)).exponential(1 * MS, rows)
+        burst = np.arange(rows) * 20 // rows
+        length = rows / 20 * 1 * MS
+        starts = burst * length * 8 + (seed - 1) * length  # three bursts, then five times as long nothing
+        within: Array = np.concatenate([np.cumsum(unit[burst == b]) for b in range(20)])
+        out.append(Stream(_keyed(attribute(rows, rows // 4, 250 + seed)), np.sort(starts + within)))
+    return out
+
+
+def _uneven(rows: int) -> list[Stream]:
+    """One input has each key once and ends early, as S1 of table 2 does; the others go on."""
+    values = rows // 8
+    short = Stream(_keyed(attribute(values, values, 261)), poisson(values, 1 * MS, 271))
+    return [short, *(Stream(_keyed(attribute(rows, values, 260 + s)), poisson(rows, 5 * MS, 270 + s)) for s in (2, 3))]
+
+
+def _keyed(keys: Array) -> pa.RecordBatch:
+    return inputs.batch({"id": np.arange(keys.size, dtype=np.int64), "k": keys.astype(np.int64)})
+
+
+# --- queries -------------------------------------------------------------------------------------------------------
+
+
+def _three_way(key: str) -> Join:
+    names = ("s1", "s2", "s3")
+    query = (
+        f"SELECT s1.id AS a, s2.id AS b, s3.id AS c FROM s1, s2, s3 WHERE s1.{key} = s2.{key} AND s2.{key} = s3.{key}"
+    )
+    return Join("mjoin", query, names, 3)
+
+
+def _deep(key: str, first: str, second: str, third: str) -> Join:
+    """(first, second), third as two binary joins."""
+    lower = f"SELECT {first}.{key} AS k, {first}.id AS a, {second}.id AS b FROM {first}, {second}"
+    lower += f" WHERE {first}.{key} = {second}.{key}"
+    upper = f"SELECT lower_join.a AS a, lower_join.b AS b, {third}.id AS c FROM lower_join, {third}"
+    upper += f" WHERE lower_join.k = {third}.{key}"
+    return Join("upper_join", upper, (Join("lower_join", lower, (first, second), 2), third), 2)
+
+
+def _star(names: Sequence[str]) -> Join:
+    columns = ", ".join(f"{name}.id AS id_{name}" for name in names)
+    equal = " AND ".join(f"{names[0]}.k = {name}.k" for name in names[1:])
+    return Join("star", f"SELECT {columns} FROM {', '.join(names)} WHERE {equal}", tuple(names), len(names))
+
+
+def _complete(runs: Sequence[Run]) -> Check:
+    totals = {r.total for r in runs}
+    return Check("in the end all plans have given the same number of results", len(totals) == 1, f"{totals}")
+
+
+EXPERIMENTS = {
+    "fig11": Experiment(fluctuating, 0.25),
+    "fig12": Experiment(probing, 1.0),
+    "fig15": Experiment(six_way, 0.1),
+    "star": Experiment(star, 0.25),
+    "permjoin": Experiment(permjoin, 0.5),
+}

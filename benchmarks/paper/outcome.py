@@ -1,0 +1,83 @@
+"""What an experiment comes to: curves, figures, and whether the paper's conclusions hold. Written as CSV and PNG."""
+
+from __future__ import annotations
+
+import csv
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import numpy as np
+
+from benchmarks.paper.plans import Run
+
+POINTS = 200  # of a curve in a CSV
+
+
+@dataclass(frozen=True)
+class Check:
+    """A conclusion, and whether it holds here; `expected` is False where it is known not to, which the docs explain."""
+
+    claim: str
+    holds: bool
+    figures: str
+    expected: bool = True
+
+
+@dataclass(frozen=True)
+class Panel:
+    """Curves in one diagram."""
+
+    title: str
+    runs: Sequence[Run]
+    until: float  # seconds
+    marks: Sequence[float] = ()  # instants to be marked
+
+
+@dataclass(frozen=True)
+class Outcome:
+    name: str
+    title: str
+    panels: Sequence[Panel]
+    checks: Sequence[Check]
+    header: Sequence[str] = ()  # of a table of figures, besides the curves
+    rows: Sequence[Sequence[object]] = field(default_factory=list)
+
+    def write(self, directory: Path) -> None:
+        directory.mkdir(parents=True, exist_ok=True)
+        self._curves(directory / f"{self.name}.csv")
+        if self.rows:
+            with (directory / f"{self.name}-table.csv").open("w", newline="") as file:
+                csv.writer(file).writerows([self.header, *self.rows])
+        self._picture(directory / f"{self.name}.png")
+
+    def _curves(self, path: Path) -> None:
+        with path.open("w", newline="") as file:
+            writer = csv.writer(file)
+            writer.writerow(["panel", "plan", "seconds", "results"])
+            for panel in self.panels:
+                for run in panel.runs:
+                    for at in np.linspace(0, run.finished, POINTS + 1):
+                        writer.writerow([panel.title, run.plan, f"{at:.3f}", run.at(float(at))])
+
+    def _picture(self, path: Path) -> None:
+        import matplotlib
+
+        matplotlib.use("Agg")
+        from matplotlib import pyplot
+
+        figure, axes = pyplot.subplots(
+            1, len(self.panels), figsize=(max(7, 4.6 * len(self.panels)), 4), squeeze=False, layout="constrained"
+        )
+        for panel, axis in zip(self.panels, axes[0], strict=True):
+            for run in panel.runs:
+                shown = run.seconds <= panel.until
+                axis.plot(run.seconds[shown], run.results[shown], label=run.plan, linewidth=1.4)
+            for mark in panel.marks:
+                axis.axvline(mark, color="0.7", linewidth=0.8, linestyle=":")
+            axis.set_title(panel.title, fontsize=10)
+            axis.set_xlabel("virtual seconds")
+            axis.set_ylabel("results")
+            axis.legend(fontsize=8)
+        figure.savefig(path, dpi=90)
+        pyplot.close(figure)

@@ -1,0 +1,272 @@
+"""Plans as trees of joins on the engine, run in virtual time.
+
+    arrivals in slices ──> leaf inputs ──arrive──> results ──> the parent's input ──arrive──> ... ──> root: counted
+                                over its memory: make_room ──┘
+    no arrival for `blocking` seconds: disk work, piece by piece, until the next;  inputs ended: clean-up, bottom up
+
+A join of the tree is a `PartitionState` of the engine with memory and a store of its own, driven through the phases as
+`spark_mjoin.task` does. One n-way join is a tree of one node; a plan of XJoins is a tree of two-input joins. Memory is
+divided between the joins of a plan by their weights. All share one processor, so the work of one delays all.
+
+The engine works in batches: a slice of time is taken in at once, and what it gives is counted at its end.
+"""
+
+from __future__ import annotations
+
+import math
+import os
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from tempfile import TemporaryDirectory
+
+import numpy as np
+import pyarrow as pa
+
+from benchmarks.paper.inputs import Stream
+from benchmarks.paper.machine import Work
+from spark_mjoin.config import Options
+from spark_mjoin.join.operator import produce
+from spark_mjoin.metrics import BatchCounts
+from spark_mjoin.model import Array, DiskWork, JoinSpec, OverflowPlan
+from spark_mjoin.phases import arrival, cleanup, overflow, reactive
+from spark_mjoin.planner.graph import plan_join
+from spark_mjoin.planner.manager import plan_work
+from spark_mjoin.planner.orders import probe_order
+from spark_mjoin.state.partition import PartitionState
+from spark_mjoin.state.store import StateStore
+
+_IN_MEMORY = "/dev/shm"  # where there is one, segments need not wait for a disk: its time is virtual anyway
+SLICES = 500  # of the arrivals, by time and by rows: no more than this share is taken in at once
+
+
+@dataclass(frozen=True)
+class Join:
+    """A node of a plan: a query over streams, by their names, and over other joins, by theirs."""
+
+    name: str
+    query: str
+    inputs: tuple[str | Join, ...]
+    weight: float  # its share of the memory, over the sum of the plan's weights
+
+
+@dataclass(frozen=True)
+class Plan:
+    """How a query is evaluated."""
+
+    name: str
+    root: Join
+    flush: str = "adaptive"
+    memory_bytes: int | None = None  # over all joins; None: no limit
+    order: Sequence[int] | str = "smallest"  # of probes: "smallest" or "largest" input first, or by declared sizes
+
+
+@dataclass(frozen=True)
+class Run:
+    """Results over time, and what they took."""
+
+    plan: str
+    seconds: Array
+    results: Array  # given out by then
+    ended: float  # when the last arrival had been dealt with, and clean-up began
+    arrived: float  # when the last row arrived
+    work: Work
+    rows_flushed: int
+
+    def at(self, seconds: float) -> int:
+        """Results given out by a time."""
+        position = int(np.searchsorted(self.seconds, seconds, side="right"))
+        return int(self.results[position - 1]) if position else 0
+
+    def between(self, start: float, end: float) -> int:
+        return self.at(end) - self.at(start)
+
+    @property
+    def before_clean_up(self) -> int:
+        return self.at(self.ended)
+
+    @property
+    def total(self) -> int:
+        return int(self.results[-1])
+
+    @property
+    def finished(self) -> float:
+        return float(self.seconds[-1])
+
+
+def run(plan: Plan, streams: Mapping[str, Stream], slower: float, blocking: float = math.inf) -> Run:
+    """Evaluate a plan over streams, on a processor `slower` times slower than the paper's.
+
+    After `blocking` seconds without arrivals disk work begins.
+    """
+    with TemporaryDirectory(
+        prefix="mjoin-paper-", dir=_IN_MEMORY if os.access(_IN_MEMORY, os.W_OK) else None
+    ) as directory:
+        return _Simulation(plan, streams, slower, blocking, Path(directory)).run()
+
+
+@dataclass
+class _Operator:
+    """One join of a plan."""
+
+    spec: JoinSpec
+    state: PartitionState
+    store: StateStore
+    overflow: OverflowPlan | None
+    order: Sequence[int] | str
+    parent: tuple[_Operator, int] | None = None  # and which of its inputs this is
+    counts: BatchCounts = field(default_factory=lambda: BatchCounts([]))
+    disk_rows: int = 0
+
+    def arrive(self, input: int, rows: pa.RecordBatch) -> Iterator[pa.RecordBatch]:
+        """The results that arriving rows complete; afterwards the join keeps to its memory."""
+        state = self.state
+        start, end = arrival.insert(state, input, rows, (0, 1), self.counts)
+        order = probe_order(self.spec, input, self._sizes())
+        combinations = produce(self.spec, state.tables, start, end, order, self.counts.work)
+        yield from arrival.results(state, iter(combinations))
+        if self.overflow is not None and overflow.is_over(state, self.overflow):
+            before = self.counts.rows_flushed
+            overflow.make_room(state, self.overflow, self.store, 1, "run", self.counts)
+            self.disk_rows += self.counts.rows_flushed - before
+
+    def disk_work(self, ended: bool) -> DiskWork | None:
+        """The most promising piece of disk work, as the state manager sees it."""
+        if self.overflow is None or not self.state.residency.overflowed():
+            return None
+        figures = {
+            "residency": self.state.residency.to_json(),
+            "groups": self.state.groups.to_json(),
+            "segments": [segment.to_json() for segment in self.state.segments],
+        }
+        return next(iter(plan_work(self.spec, figures, fuel_bytes=1, ended=ended)), None)
+
+    def perform(self, work: DiskWork) -> Iterator[pa.RecordBatch]:
+        assert self.overflow is not None
+        state, groups, area = self.state, self.state.groups, overflow.work_area(self.overflow)
+        for number in range(len(state.tables)):
+            self.store.save(state, number, 1, "run")
+        if work.visited is not None:
+            self.disk_rows += int(groups.disk[work.visited, list(work.buckets)].sum())
+            phase = self.counts.disk_to_memory
+            yield from reactive.visit(state, self.store, work.visited, work.buckets[0], area, phase)
+            return
+        rows = groups.resident + groups.disk
+        for i in range(len(rows)):
+            self.disk_rows += int(rows[i, list(work.buckets)].sum() if i in groups.main else rows[i].sum())
+        yield from cleanup.clean(state, self.store, work.buckets, area, self.counts.disk_to_disk)
+
+    def work(self) -> Work:
+        return sum((Work.of(phase.work) for phase in self.counts.phases), Work(disk_rows=self.disk_rows))
+
+    def _sizes(self) -> list[int]:
+        if isinstance(self.order, str):
+            sign = {"smallest": 1, "largest": -1}[self.order]
+            return [sign * table.rows for table in self.state.tables]
+        return list(self.order)
+
+
+class _Simulation:
+    def __init__(
+        self, plan: Plan, streams: Mapping[str, Stream], slower: float, blocking: float, directory: Path
+    ) -> None:
+        self._streams, self._slower, self._blocking = streams, slower, blocking
+        self._operators: list[_Operator] = []  # children before parents
+        self._leaves: dict[str, tuple[_Operator, int]] = {}
+        weights = sum(join.weight for join in _joins(plan.root))
+        self._build(plan, plan.root, weights, directory)
+        self._plan = plan
+        self._now = 0.0
+        self._charged = 0.0
+        self._results = 0
+        self._samples: list[tuple[float, int]] = [(0.0, 0)]
+
+    def _build(self, plan: Plan, join: Join, weights: float, directory: Path) -> _Operator:
+        children = {i.name: self._build(plan, i, weights, directory) for i in join.inputs if isinstance(i, Join)}
+        schemas = {name: child.spec.schema for name, child in children.items()}
+        schemas |= {name: self._streams[name].rows.schema for name in join.inputs if isinstance(name, str)}
+        options = Options.parse({"query": join.query, **{f"source.{name}.format": "arrow" for name in schemas}})
+        spec = plan_join(options, [schemas[source.alias] for source in options.sources])
+        limit = None
+        if plan.memory_bytes is not None:
+            share = int(plan.memory_bytes * join.weight / weights)
+            limit = OverflowPlan(share, plan.flush, blocking_rows=0, fuel_bytes=1 << 62)
+        state = PartitionState.empty(spec, {}, tracked=limit is not None)
+        operator = _Operator(spec, state, StateStore(str(directory / join.name), 0), limit, plan.order)
+        operator.counts = BatchCounts([0] * len(spec.inputs))
+        for number, input in enumerate(spec.inputs):
+            name = spec.sources[input.source].alias
+            if name in children:
+                children[name].parent = (operator, number)
+            else:
+                self._leaves[name] = (operator, number)
+        self._operators.append(operator)
+        return operator
+
+    def run(self) -> Run:
+        names = list(self._streams)
+        seconds = np.concatenate([self._streams[name].seconds for name in names])
+        owner = np.repeat(np.arange(len(names)), [self._streams[name].seconds.size for name in names])
+        order = np.argsort(seconds, kind="stable")
+        seconds, owner = seconds[order], owner[order]
+        taken = [0] * len(names)
+        slice_seconds, slice_rows = float(seconds[-1]) / SLICES, max(1, seconds.size // SLICES)
+        position = 0
+        while position < seconds.size:
+            if seconds[position] > self._now:
+                if seconds[position] - self._now > self._blocking:
+                    self._idle(float(seconds[position]))
+                if seconds[position] > self._now:  # wait for the end of the slice in which the next row comes
+                    self._now = math.ceil(float(seconds[position]) / slice_seconds) * slice_seconds
+            end = min(int(np.searchsorted(seconds, self._now, side="right")), position + slice_rows)
+            for stream, count in enumerate(np.bincount(owner[position:end], minlength=len(names))):
+                if count:
+                    operator, input = self._leaves[names[stream]]
+                    self._arrive(operator, input, self._streams[names[stream]].rows.slice(taken[stream], int(count)))
+                    taken[stream] += int(count)
+            position = end
+            self._tick()
+        ended = self._now
+        self._clean_up()
+        times, results = zip(*self._samples, strict=True)
+        work = sum((operator.work() for operator in self._operators), Work())
+        flushed = sum(operator.counts.rows_flushed for operator in self._operators)
+        return Run(self._plan.name, np.array(times), np.array(results), ended, float(seconds[-1]), work, flushed)
+
+    def _arrive(self, operator: _Operator, input: int, rows: pa.RecordBatch) -> None:
+        self._give(operator, operator.arrive(input, rows))
+
+    def _give(self, operator: _Operator, batches: Iterator[pa.RecordBatch]) -> None:
+        """Pass the results of a join on to the one above; what the root gives is out."""
+        for rows in batches:
+            if operator.parent is None:
+                self._results += rows.num_rows
+            else:
+                self._arrive(*operator.parent, rows)
+
+    def _tick(self) -> None:
+        """Let the time pass that the work since the last call takes."""
+        spent = sum((operator.work() for operator in self._operators), Work()).seconds(self._slower)
+        self._now += spent - self._charged
+        self._charged = spent
+        self._samples.append((self._now, self._results))
+
+    def _idle(self, until: float) -> None:
+        """Disk work while inputs block, of the join nearest to the root that has some."""
+        while self._now < until:
+            found = ((o, work) for o in reversed(self._operators) if (work := o.disk_work(ended=False)) is not None)
+            operator, work = next(found, (None, None))
+            if operator is None or work is None:
+                return
+            self._give(operator, operator.perform(work))
+            self._tick()
+
+    def _clean_up(self) -> None:
+        for operator in self._operators:
+            while (work := operator.disk_work(ended=True)) is not None:
+                self._give(operator, operator.perform(work))
+                self._tick()
+
+
+def _joins(join: Join) -> list[Join]:
+    return [*(found for i in join.inputs if isinstance(i, Join) for found in _joins(i)), join]

@@ -1,0 +1,64 @@
+"""The papers' experiments at a small scale: they run, they repeat exactly, and what holds at that scale holds."""
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from benchmarks.paper import plans
+from benchmarks.paper.__main__ import main
+from benchmarks.paper.experiments import EXPERIMENTS, Experiment, permjoin, star, table_2
+from benchmarks.paper.machine import AHEAD, Work
+from benchmarks.paper.outcome import Check, Outcome, Panel
+from benchmarks.paper.plans import Run, run
+
+
+def test_figures_11_and_12_at_the_command_line(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["--only", "fig11", "--scale", "0.0625", "--out", str(tmp_path)]) == 0
+    assert main(["--only", "fig12", "--scale", "0.1", "--out", str(tmp_path)]) == 0
+    said = capsys.readouterr().out
+    assert said.count("  OK: ") == 9 and "FAILED" not in said
+    for name in ("fig11", "fig12"):
+        assert (tmp_path / f"{name}.png").stat().st_size > 5_000
+        header, *lines = (tmp_path / f"{name}.csv").read_text().splitlines()
+        assert header == "panel,plan,seconds,results" and len(lines) > 300
+
+
+@pytest.mark.parametrize(("expected", "code"), [(True, 1), (False, 0)])
+def test_a_failed_check_is_an_exit_code(
+    expected: bool, code: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def failing(scale: float) -> Outcome:
+        panel = Panel("", [Run("plan", np.zeros(1), np.zeros(1), 0, 0, Work(), 0)], 1)
+        return Outcome("failing", "", [panel], [Check("a claim", False, "", expected)])
+
+    monkeypatch.setitem(EXPERIMENTS, "failing", Experiment(failing, 1))
+    assert main(["--only", "failing", "--out", str(tmp_path)]) == code
+    assert ("FAILED: a claim" if expected else "DOES NOT HOLD") in capsys.readouterr().out
+
+
+def test_figure_15_with_and_without_coordination_and_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(plans, "SLICES", 100)
+    streams, compared = table_2(0.05)
+    coordinated, scattered, again = (run(plan, streams, AHEAD) for plan in (*compared[:2], compared[0]))
+    assert coordinated.total == scattered.total == 10 * 10 * 0.05 * 100_000
+    assert coordinated.before_clean_up > 1.5 * scattered.before_clean_up
+    assert np.array_equal(coordinated.seconds, again.seconds) and np.array_equal(coordinated.results, again.results)
+    assert coordinated.work == again.work
+
+
+def test_the_six_way_star(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(plans, "SLICES", 100)
+    assert all(check.holds for check in star(0.125, ("adaptive", "random")).checks)
+
+
+def test_permjoin(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(plans, "SLICES", 100)
+    outcome = permjoin(0.2, ("adaptive", "random"), ("sorted", "uneven"))
+    assert len(outcome.checks) == 4 and all(check.holds for check in outcome.checks)
+
+
+def test_work_takes_time() -> None:
+    work = Work(hashes=1, moves=2, comparisons=3, disk_rows=39)
+    assert work.seconds(1000) == pytest.approx(0.175008e-3 + 2 * 0.426518e-3 + 3 * 0.049133e-3 + 5e-3)
+    assert (work + work).seconds(1) == pytest.approx(2 * work.seconds(1))
