@@ -37,6 +37,8 @@ def main(arguments: list[str] | None = None) -> int:
         mjoin_memory=options.mjoin_memory,
         spark_memory=options.spark_memory,
         forkless_checkpoints=options.forkless_checkpoints,
+        jar=options.jar,
+        state_memory=options.memory,
     )
     settings = {"spark checkpoints": "without forks" if options.forkless_checkpoints else "stock"}
     results = report.Results(options.scale, machine() | settings)
@@ -146,6 +148,8 @@ def _parser() -> argparse.ArgumentParser:
     add("--spark-one-batch", action="store_true", help="Spark's own joins without a per-trigger limit as well")
     add("--forkless-checkpoints", action="store_true", help="set what saves Spark a fork per checkpoint file")
     add("--partitions", type=int, help="mjoin's option of that name (default: left out)")
+    add("--jar", action="store_true", help="mjoin with its jar in the session")
+    add("--memory", help="mjoin with its option of that name as well, to see it overflow")
     add("--mjoin-memory", default="1g", help="spark.driver.memory for mjoin")
     add("--spark-memory", default="6g", help="spark.driver.memory for Spark's own joins")
     add("--data", type=_absolute, default=REPOSITORY / "out" / "bench-data", help="where the parquet files are kept")

@@ -17,6 +17,8 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any, Literal
 
+import spark_mjoin
+
 REPOSITORY = Path(__file__).resolve().parent.parent
 RESULT_MARK = "BENCH-RESULT "
 
@@ -114,6 +116,8 @@ def engines(
     mjoin_memory: str,
     spark_memory: str,
     forkless_checkpoints: bool,
+    jar: bool = False,
+    state_memory: str | None = None,
 ) -> list[Engine]:
     """All engines of the asked-for groups, in the order of the table."""
     options = {} if partitions is None else {"partitions": str(partitions)}
@@ -126,17 +130,24 @@ def engines(
         ),
         "spark.sql.streaming.stateStore.rocksdb.changelogCheckpointing.enabled": "true",
     }
-    found = [
-        Engine(
-            "mjoin-batches",
-            "mjoin",
-            "mjoin, micro-batches",
-            1,
-            driver_memory=mjoin_memory,
-            conf=common,
-            options=options,
-        ),
-        Engine("mjoin-defaults", "mjoin", "mjoin, defaults", driver_memory=mjoin_memory, conf=common, options=options),
+    ours = common | ({"spark.jars": spark_mjoin.jar_path()} if jar else {})
+    found = []
+    for suffix, words, more in (("", "", {}), ("-spill", f", memory={state_memory}", {"memory": state_memory})):
+        if suffix and state_memory is None:
+            continue
+        for name, label, files in (("batches", "micro-batches", 1), ("defaults", "defaults", None)):
+            found.append(
+                Engine(
+                    f"mjoin-{name}{suffix}",
+                    "mjoin",
+                    f"mjoin, {label}{words}",
+                    files,
+                    driver_memory=mjoin_memory,
+                    conf=ours,
+                    options=options | {k: v for k, v in more.items() if v is not None},
+                )
+            )
+    found += [
         Engine("spark", "spark", "Spark, micro-batches", 1, driver_memory=spark_memory, conf=tuned),
     ]
     if rocksdb:
