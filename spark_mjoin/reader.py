@@ -159,11 +159,12 @@ class MJoinStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         settings = self._settings
         if settings.overflow != "spill" or not (settings.memory_bytes or self._has_overflowed(start)):
             return None
-        ended = self._ended and positions == start["positions"]
-        work = [
-            manager.plan_work(self._spec, manifest, settings.fuel_bytes, ended) if manifest is not None else ()
-            for manifest in self._manifests(start)
-        ]
+        arriving = positions != start["positions"]
+        work = []
+        for manifest in self._manifests(start):
+            operators = [] if manifest is None else [manager.Operator(self._spec, manifest)]
+            _, planned = manager.decide(operators, settings.fuel_bytes, arriving, self._ended and not arriving)
+            work.append(planned[0] if planned else ())
         return _Plan.of(settings, tuple(work)).to_json()
 
     def _has_overflowed(self, offset: Offset) -> bool:

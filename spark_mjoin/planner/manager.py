@@ -7,9 +7,10 @@ no new ones. Three things can happen to an operator in a batch:
     ON_DISK        disk parts are visited or passed over, in the order of expected results per byte read
     LOW_PRIORITY   nothing: what it would give waits for an operator above it that promises more
 
-New input always goes first. `assign` goes from the root down, as the paper does: the first operator whose disk work
-promises more per byte than its memory work goes to disk, those below it wait, those above it go on. Today a join is
-one operator, so the list has one entry.
+`decide` takes the operators of a plan from the root down, as the paper does: the first whose disk work promises more
+per byte than its memory work goes to disk, those below it wait, those above it go on. Today a join is one operator, so
+the list has one entry. Whatever is decided, new input goes first in a batch, and disk work is done if it leaves time
+(`blockingThreshold`).
 """
 
 from __future__ import annotations
@@ -25,7 +26,7 @@ from spark_mjoin.model import DiskWork, JoinSpec
 from spark_mjoin.state.groups import Groups
 
 MOST_RECORDS = 4096  # departures and visits that a partition keeps before a pass is due, whatever arrives
-NOTHING = -1.0  # the outlook of an operator without new input, or without anything on disk
+NOTHING = -1.0  # the outlook of new input where there is none, and of a disk with nothing to do
 MOST_VISITS = 16  # pieces of disk work in one batch, apart from passes
 
 
@@ -54,6 +55,41 @@ def assign(root_first: Sequence[Outlook]) -> list[OperatorState]:
                 *[OperatorState.LOW_PRIORITY] * below,
             ]
     return [OperatorState.IN_MEMORY] * len(root_first)
+
+
+@dataclass(frozen=True)
+class Operator:
+    """An operator of the plan in one partition: what it joins, and what its last task has committed."""
+
+    spec: JoinSpec
+    manifest: Mapping[str, Any]
+
+
+def decide(
+    root_first: Sequence[Operator], fuel_bytes: int, arriving: bool, ended: bool
+) -> tuple[list[OperatorState], list[tuple[DiskWork, ...]]]:
+    """A state for every operator, and the disk work of each; only one of them works on disk in a batch.
+
+    Where none promises more from disk, the first that has anything left there may use what time new input leaves.
+    """
+    states = assign([_outlook(operator, arriving) for operator in root_first])
+    planned = [plan_work(o.spec, o.manifest, fuel_bytes, ended) for o in root_first]
+    if OperatorState.ON_DISK in states:
+        worker = states.index(OperatorState.ON_DISK)
+    else:
+        worker = next((n for n, work in enumerate(planned) if work), 0)
+    return states, [work if n == worker else () for n, work in enumerate(planned)]
+
+
+def _outlook(operator: Operator, arriving: bool) -> Outlook:
+    if not operator.manifest.get("residency"):
+        return Outlook(0.0, NOTHING)
+    groups = Groups.from_json(operator.spec, operator.manifest["groups"])
+    row_bytes = _row_bytes(operator.manifest, len(operator.spec.inputs))
+    passes = _Candidates(groups, row_bytes).passes()
+    disk = max((score for score, _, _ in passes), default=NOTHING)
+    arrived_bytes = float((groups.recent.sum(axis=1) * np.array(row_bytes)).sum())
+    return Outlook(groups.all_results / max(arrived_bytes, 1.0) if arriving else NOTHING, disk)
 
 
 def plan_work(spec: JoinSpec, manifest: Mapping[str, Any], fuel_bytes: int, ended: bool) -> tuple[DiskWork, ...]:
