@@ -38,6 +38,7 @@ def main(arguments: list[str] | None = None) -> int:
         spark_memory=options.spark_memory,
         forkless_checkpoints=options.forkless_checkpoints,
         jar=options.jar,
+        unix_sockets=options.unix_sockets,
         state_memory=options.memory,
     )
     settings = {"spark checkpoints": "without forks" if options.forkless_checkpoints else "stock"}
@@ -149,6 +150,7 @@ def _parser() -> argparse.ArgumentParser:
     add("--forkless-checkpoints", action="store_true", help="set what saves Spark a fork per checkpoint file")
     add("--partitions", type=int, help="mjoin's option of that name (default: left out)")
     add("--jar", action="store_true", help="mjoin with its jar in the session")
+    add("--unix-sockets", action="store_true", help="mjoin with Unix domain sockets between Spark and Python")
     add("--memory", help="mjoin with its option of that name as well, to see it overflow")
     add("--mjoin-memory", default="1g", help="spark.driver.memory for mjoin")
     add("--spark-memory", default="6g", help="spark.driver.memory for Spark's own joins")

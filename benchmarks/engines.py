@@ -35,6 +35,9 @@ chained joins keep many state stores, so this slows Spark's own joins down more 
 `pip install pyspark` on a local disk, and so it is the default here; on HDFS or an object store it does not happen.
 """
 
+UNIX_SOCKETS = {"spark.python.unix.domain.socket.enabled": "true"}
+"""Spark talks to Python workers over Unix domain sockets: messages do not wait for each other as they do in TCP."""
+
 Kind = Literal["mjoin", "spark", "duckdb", "kernel"]
 
 
@@ -117,6 +120,7 @@ def engines(
     spark_memory: str,
     forkless_checkpoints: bool,
     jar: bool = False,
+    unix_sockets: bool = False,
     state_memory: str | None = None,
 ) -> list[Engine]:
     """All engines of the asked-for groups, in the order of the table."""
@@ -130,7 +134,7 @@ def engines(
         ),
         "spark.sql.streaming.stateStore.rocksdb.changelogCheckpointing.enabled": "true",
     }
-    ours = common | ({"spark.jars": spark_mjoin.jar_path()} if jar else {})
+    ours = common | ({"spark.jars": spark_mjoin.jar_path()} if jar else {}) | (UNIX_SOCKETS if unix_sockets else {})
     found = []
     for suffix, words, more in (("", "", {}), ("-spill", f", memory={state_memory}", {"memory": state_memory})):
         if suffix and state_memory is None:

@@ -1,6 +1,6 @@
 """What micro-batches cost when they do nothing: a Python source that gives a thousand numbers per batch, noop sink.
 
-    python -m benchmarks.floor [--batches 20] [--repeats 3] [--forkless-checkpoints]
+    python -m benchmarks.floor [--batches 20] [--repeats 3] [--forkless-checkpoints] [--unix-sockets]
 
 No streaming join in a Python source can be faster than this, with the same number of micro-batches. Prints the best of
 the repeats and what Spark says it spent the time on.
@@ -23,7 +23,7 @@ from pyspark.sql.datasource import DataSource, DataSourceStreamReader, InputPart
 from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadLimit, SupportsTriggerAvailableNow
 from pyspark.sql.types import StructType
 
-from benchmarks.engines import FORKLESS_CHECKPOINTS
+from benchmarks.engines import FORKLESS_CHECKPOINTS, UNIX_SOCKETS
 
 
 class Numbers(DataSource):
@@ -66,11 +66,13 @@ def main() -> None:
     parser.add_argument("--batches", type=int, default=20)
     parser.add_argument("--repeats", type=int, default=3)
     parser.add_argument("--forkless-checkpoints", action="store_true")
+    parser.add_argument("--unix-sockets", action="store_true")
     options = parser.parse_args()
     os.environ["PYSPARK_PYTHON"] = sys.executable
     builder = SparkSession.builder.master("local[2]").config("spark.ui.enabled", "false")
     builder = builder.config("spark.ui.showConsoleProgress", "false").config("spark.driver.memory", "1g")
-    for name, value in FORKLESS_CHECKPOINTS.items() if options.forkless_checkpoints else ():
+    chosen = FORKLESS_CHECKPOINTS if options.forkless_checkpoints else {}
+    for name, value in (chosen | (UNIX_SOCKETS if options.unix_sockets else {})).items():
         builder = builder.config(name, value)
     spark = builder.getOrCreate()
     spark.sparkContext.setLogLevel("ERROR")
