@@ -89,7 +89,7 @@ def _advance(
             break
         for number in range(len(state.tables)):
             store.save(state, number, version, attempt)
-        fuel -= store.bytes_of(state, work.buckets, work.visited)
+        fuel -= state.stored_bytes(work.buckets, work.visited)
         area, buckets = overflow.work_area(plan), work.buckets
         if work.visited is None:
             phase = counts.disk_to_disk

@@ -21,7 +21,7 @@ from spark_mjoin.join.operator import Bound, materialise, pooled, produce
 from spark_mjoin.metrics import BatchCounts
 from spark_mjoin.model import Col, InputSpec, JoinSpec, ProbeOrder
 from spark_mjoin.planner.orders import probe_order
-from spark_mjoin.state.buckets import BUCKETS, main_inputs
+from spark_mjoin.state.buckets import BUCKETS
 from spark_mjoin.state.columns import hash_array
 from spark_mjoin.state.partition import PartitionState
 
@@ -60,7 +60,7 @@ def insert(
 
 def results(state: PartitionState, bounds: Iterator[Bound | None]) -> Iterator[pa.RecordBatch]:
     """The output rows of combinations; None among them says that all before it must be out before the next is asked."""
-    main = main_inputs(state.spec)[0]
+    main = state.groups.main[0]
     for bound in pooled(bounds):
         if state.tracked:
             oldest = np.minimum.reduce([table.arrived[bound[i]] for i, table in enumerate(state.tables)])

@@ -10,20 +10,16 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from functools import partial
 
-import numpy as np
 import pyarrow as pa
 
-from spark_mjoin.join.emitted import not_yet
-from spark_mjoin.join.operator import Bound, materialise, pooled, produce
+from spark_mjoin.join.operator import materialise, pooled, produce
 from spark_mjoin.metrics import PhaseCounts
 from spark_mjoin.model import Array
-from spark_mjoin.phases.disk import Part, divide, take_in
+from spark_mjoin.phases.disk import Part, divide, not_out_yet, take_in
 from spark_mjoin.phases.overflow import give_back
 from spark_mjoin.planner.orders import probe_order
-from spark_mjoin.state.buckets import main_inputs
 from spark_mjoin.state.partition import PartitionState, new_table
 from spark_mjoin.state.store import StateStore
-from spark_mjoin.state.table import Table
 
 
 def clean(
@@ -33,7 +29,7 @@ def clean(
     for parts in divide(state, store, buckets, area):
         yield from _join(state, store, parts, buckets, phase)
         give_back()
-    state.residency.clean(buckets, main_inputs(state.spec))
+    state.residency.clean(buckets, state.groups.main)
     state.groups.passed(buckets)
 
 
@@ -41,7 +37,7 @@ def _join(
     state: PartitionState, store: StateStore, parts: tuple[Part, ...], buckets: Sequence[int], phase: PhaseCounts
 ) -> Iterator[pa.RecordBatch]:
     spec, cleaned = state.spec, state.residency.cleaned
-    main = main_inputs(spec)
+    main = state.groups.main
     everywhere, repeated = int(cleaned[list(buckets)].min()), bool(cleaned[list(buckets)].any())
 
     def is_old(input: int, own: Array, arrived: Array) -> Array:
@@ -67,24 +63,6 @@ def _join(
         phase.peak_bytes = max(phase.peak_bytes, sum(table.nbytes() for table in tables))
         order = probe_order(spec, i, [table.rows for table in tables])
         found = produce(spec, tables, start, tables[i].rows, order, phase.work)
-        for bound in pooled(_fresh(state, tables, flushed, found)):
+        for bound in pooled(not_out_yet(state, tables, flushed, found)):
             state.groups.give_out_late(tables[main[0]].buckets[bound[main[0]]])
             yield from materialise(spec, tables, bound)
-
-
-def _fresh(
-    state: PartitionState, tables: list[Table], flushed: list[Array], bounds: Iterator[Bound]
-) -> Iterator[Bound]:
-    """The combinations that are not out yet."""
-    residency, inputs = state.residency, range(len(tables))
-    main = main_inputs(state.spec)[0]
-    visits = residency.visits if any(residency.visits) else [[] for _ in inputs]
-    for bound in bounds:
-        arrived = [tables[i].arrived[bound[i]] for i in inputs]
-        buckets = [tables[i].buckets[bound[i]] for i in inputs]
-        gone = [flushed[i][bound[i]] for i in inputs]
-        keep = not_yet(arrived, gone, residency.cleaned[buckets[main]], visits, buckets)
-        if keep.all():
-            yield bound
-        elif np.any(keep):
-            yield {i: rows[keep] for i, rows in bound.items()}

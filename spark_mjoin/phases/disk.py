@@ -17,6 +17,8 @@ from dataclasses import dataclass, replace
 import numpy as np
 import pyarrow as pa
 
+from spark_mjoin.join.emitted import not_yet
+from spark_mjoin.join.operator import Bound
 from spark_mjoin.model import Array, JoinSpec
 from spark_mjoin.state.buckets import (
     DIGITS,
@@ -98,6 +100,23 @@ def take_in(table: Table, batch: pa.RecordBatch, wanted: Callable[[Array, Array]
         batch, arrived = batch.filter(pa.array(keep)), arrived[keep]
     if batch.num_rows:
         table.append([batch.column(stored.name) for stored in table.spec.stored], arrived)
+
+
+def not_out_yet(
+    state: PartitionState, tables: Sequence[Table], flushed: Sequence[Array], bounds: Iterable[Bound]
+) -> Iterator[Bound]:
+    """The combinations that have not been given out; flushed[i] says when each row of tables[i] left memory."""
+    residency, inputs = state.residency, range(len(tables))
+    for bound in bounds:
+        arrived = [tables[i].arrived[bound[i]] for i in inputs]
+        buckets = [tables[i].buckets[bound[i]] for i in inputs]
+        gone = [flushed[i][bound[i]] for i in inputs]
+        cleaned = residency.cleaned[buckets[state.groups.main[0]]]
+        keep = not_yet(arrived, gone, cleaned, residency.visits, buckets)
+        if keep.all():
+            yield bound
+        elif keep.any():
+            yield {i: rows[keep] for i, rows in bound.items()}
 
 
 def divide(state: PartitionState, store: StateStore, buckets: Sequence[int], area: int) -> Iterator[tuple[Part, ...]]:
@@ -207,9 +226,7 @@ class _Division:
 
     def _bytes(self, input: int, rows: int) -> int:
         """What so many rows of an input need in memory, judged by the segments."""
-        mine = [s for s in self.state.segments if s.input == input]
-        per_row = sum(s.bytes for s in mine) / max(1, sum(s.end - s.start for s in mine))
-        return int(rows * per_row) + index_bytes(rows, hashed=True)
+        return int(rows * self.state.stored_row_bytes(input)) + index_bytes(rows, hashed=True)
 
 
 def _key_name(spec: JoinSpec, input: int, key_class: int) -> str:

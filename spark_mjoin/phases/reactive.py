@@ -13,12 +13,10 @@ from collections.abc import Iterator
 import numpy as np
 import pyarrow as pa
 
-from spark_mjoin.join.emitted import not_yet
-from spark_mjoin.join.operator import Bound, materialise, pooled, produce
+from spark_mjoin.join.operator import materialise, pooled, produce
 from spark_mjoin.metrics import PhaseCounts
-from spark_mjoin.phases.disk import Part, take_in
+from spark_mjoin.phases.disk import Part, not_out_yet, take_in
 from spark_mjoin.planner.orders import probe_order
-from spark_mjoin.state.buckets import main_inputs
 from spark_mjoin.state.partition import PartitionState, new_table
 from spark_mjoin.state.residency import NEVER
 from spark_mjoin.state.store import StateStore
@@ -29,17 +27,19 @@ def visit(
     state: PartitionState, store: StateStore, input: int, bucket: int, area: int, phase: PhaseCounts
 ) -> Iterator[pa.RecordBatch]:
     """Join the disk part of a bucket of one input with the others' rows in memory."""
-    spec = state.spec
+    spec, main = state.spec, state.groups.main[0]
     for piece in _pieces(state, store, input, bucket, area):
         phase.peak_bytes = max(phase.peak_bytes, piece.nbytes())
         tables = [piece if i == input else table for i, table in enumerate(state.tables)]
         order = probe_order(spec, input, [table.rows for table in tables])
-        for bound in pooled(produce(spec, tables, 0, piece.rows, order, phase.work)):
-            fresh = _fresh(state, tables, bound, input)
-            if fresh[input].size:
-                main = main_inputs(spec)[0]
-                state.groups.give_out_late(tables[main].buckets[fresh[main]])
-                yield from materialise(spec, tables, fresh)
+        flushed = [
+            state.residency.flushed(i, table.buckets, table.arrived) if i == input else np.full(table.rows, NEVER)
+            for i, table in enumerate(tables)
+        ]
+        found = produce(spec, tables, 0, piece.rows, order, phase.work)
+        for bound in pooled(not_out_yet(state, tables, flushed, found)):
+            state.groups.give_out_late(tables[main].buckets[bound[main]])
+            yield from materialise(spec, tables, bound)
     state.groups.visited(input, bucket)
     state.residency.visit(input, bucket)
 
@@ -54,15 +54,3 @@ def _pieces(state: PartitionState, store: StateStore, input: int, bucket: int, a
             piece = new_table(state.spec, input, tracked=True)
     if piece.rows:
         yield piece
-
-
-def _fresh(state: PartitionState, tables: list[Table], bound: Bound, visited: int) -> Bound:
-    """The combinations that are not out yet."""
-    residency, inputs = state.residency, range(len(tables))
-    arrived = [tables[i].arrived[bound[i]] for i in inputs]
-    buckets = [tables[i].buckets[bound[i]] for i in inputs]
-    resident = np.full(arrived[0].size, NEVER, np.int32)
-    flushed = [residency.flushed(i, buckets[i], arrived[i]) if i == visited else resident for i in inputs]
-    cleaned = residency.cleaned[buckets[main_inputs(state.spec)[0]]]
-    keep = not_yet(arrived, flushed, cleaned, residency.visits, buckets)
-    return {i: rows[keep] for i, rows in bound.items()}

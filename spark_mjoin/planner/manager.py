@@ -18,6 +18,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from enum import Enum
+from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -72,8 +73,9 @@ def decide(
 
     Where none promises more from disk, the first that has anything left there may use what time new input leaves.
     """
-    states = assign([_outlook(operator, arriving) for operator in root_first])
-    planned = [plan_work(o.spec, o.manifest, fuel_bytes, ended) for o in root_first]
+    candidates = [_Candidates.of(o.spec, o.manifest) for o in root_first]
+    states = assign([_outlook(c, arriving) for c in candidates])
+    planned = [_work(c, fuel_bytes, ended) for c in candidates]
     if OperatorState.ON_DISK in states:
         worker = states.index(OperatorState.ON_DISK)
     else:
@@ -81,30 +83,27 @@ def decide(
     return states, [work if n == worker else () for n, work in enumerate(planned)]
 
 
-def _outlook(operator: Operator, arriving: bool) -> Outlook:
-    if not operator.manifest.get("residency"):
-        return Outlook(0.0, NOTHING)
-    groups = Groups.from_json(operator.spec, operator.manifest["groups"])
-    row_bytes = _row_bytes(operator.manifest, len(operator.spec.inputs))
-    passes = _Candidates(groups, row_bytes).passes()
-    disk = max((score for score, _, _ in passes), default=NOTHING)
-    arrived_bytes = float((groups.recent.sum(axis=1) * np.array(row_bytes)).sum())
-    return Outlook(groups.all_results / max(arrived_bytes, 1.0) if arriving else NOTHING, disk)
-
-
 def plan_work(spec: JoinSpec, manifest: Mapping[str, Any], fuel_bytes: int, ended: bool) -> tuple[DiskWork, ...]:
     """The disk work of one partition for one batch, most promising first, as far as the fuel goes.
 
     ended: no input will come any more, so parts of the answer are of no use, and passes give all of it.
     """
-    if not manifest.get("residency"):
+    return _work(_Candidates.of(spec, manifest), fuel_bytes, ended)
+
+
+def _outlook(candidates: _Candidates | None, arriving: bool) -> Outlook:
+    if candidates is None:
+        return Outlook(0.0, NOTHING)
+    groups = candidates.groups
+    disk = max((score for score, _, _ in candidates.passes), default=NOTHING)
+    arrived_bytes = float((groups.recent.sum(axis=1) * np.array(candidates.row_bytes)).sum())
+    return Outlook(groups.all_results / max(arrived_bytes, 1.0) if arriving else NOTHING, disk)
+
+
+def _work(candidates: _Candidates | None, fuel_bytes: int, ended: bool) -> tuple[DiskWork, ...]:
+    if candidates is None or not candidates.passes:
         return ()
-    groups = Groups.from_json(spec, manifest["groups"])
-    candidates = _Candidates(groups, _row_bytes(manifest, len(spec.inputs)))
-    passes = candidates.passes()
-    if not passes:
-        return ()
-    urgent = _records(manifest) > MOST_RECORDS
+    passes, urgent = candidates.passes, candidates.records > MOST_RECORDS
     visits = [] if ended or urgent else candidates.visits()
     work, fuel, chosen = list[DiskWork](), float(fuel_bytes), list[int]()
     for _, cost, option in sorted([*passes, *visits], key=lambda c: (-c[0], c[2].visited is not None, c[2].buckets)):
@@ -126,9 +125,21 @@ Scored = tuple[float, float, DiskWork]  # results per byte, bytes, the work
 
 @dataclass(frozen=True)
 class _Candidates:
+    """What an operator could do on disk."""
+
     groups: Groups
     row_bytes: list[float]
+    records: int  # departures and visits that are kept
 
+    @staticmethod
+    def of(spec: JoinSpec, manifest: Mapping[str, Any]) -> _Candidates | None:
+        """None where nothing ever left memory."""
+        if not manifest.get("residency"):
+            return None
+        groups = Groups.from_json(spec, manifest["groups"])
+        return _Candidates(groups, _row_bytes(manifest, len(spec.inputs)), _records(manifest))
+
+    @cached_property
     def passes(self) -> list[Scored]:
         """A pass for every bucket in debt."""
         groups = self.groups

@@ -6,7 +6,7 @@ that would not be written anyway: a flush saves what is not saved yet, and forge
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -98,6 +98,20 @@ class PartitionState:
         arrived = np.concatenate([table.arrived for table in self.tables])
         self.groups.flushed(int(np.median(arrived)) if arrived.size else 0)
         return gone
+
+    def stored_row_bytes(self, number: int) -> float:
+        """The mean size of a row of an input in segments."""
+        mine = [s for s in self.segments if s.input == number]
+        return sum(s.bytes for s in mine) / max(1, sum(s.end - s.start for s in mine))
+
+    def stored_bytes(self, buckets: Sequence[int], number: int | None = None) -> int:
+        """About how many bytes some buckets have in segments: of one input's own, or of the main class in all."""
+        rows = self.groups.resident + self.groups.disk
+        total = 0.0
+        for i in range(len(self.tables)) if number is None else (number,):
+            own = number is not None or i in self.groups.main
+            total += self.stored_row_bytes(i) * float(rows[i, list(buckets)].sum() if own else rows[i].sum())
+        return int(total)
 
     def nbytes(self) -> int:
         return sum(table.nbytes() for table in self.tables)

@@ -20,7 +20,7 @@ at the most.
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Container, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Container, Iterable, Iterator, Mapping
 from itertools import pairwise
 from typing import Any
 
@@ -183,17 +183,6 @@ class StateStore(Manifests):
                 if ARRIVED not in batch.schema.names:  # written in the first format, when nothing ever left memory
                     batch = batch.append_column(ARRIVED, pa.array(np.zeros(batch.num_rows, np.int32)))
                 yield bucket, batch
-
-    def bytes_of(self, state: PartitionState, buckets: Sequence[int], number: int | None = None) -> int:
-        """About how many bytes some buckets have in segments: of one input's own, or of the main class in all."""
-        rows = state.groups.resident + state.groups.disk
-        total = 0.0
-        for i in range(len(state.tables)) if number is None else (number,):
-            mine = [s for s in state.segments if s.input == i]
-            per_row = sum(s.bytes for s in mine) / max(1, state.totals[i])
-            own = number is not None or i in state.groups.main
-            total += per_row * float(rows[i, list(buckets)].sum() if own else rows[i].sum())
-        return int(total)
 
     def _reader(self, segment: Segment) -> pa.ipc.RecordBatchFileReader:
         """A segment, mapped into memory; the whole file is checked when it is first asked for.
