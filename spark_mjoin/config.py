@@ -19,24 +19,54 @@ from spark_mjoin.model import Settings
 
 _LIMITS = ("maxRowsPerTrigger", "maxFilesPerTrigger", "maxBytesPerTrigger")
 _OVERFLOW = ("flush", "blockingThreshold", "diskFuel", "segmentCompression")
-_KNOWN = ("query", "on", "partitions", "memory", "overflow", "stateLocation", "stickyPartitions", *_OVERFLOW, *_LIMITS)
-_PLANNED = ("window", "goal")
+_WINDOWS = ("window", "expiry", "idleTimeout")
+_KNOWN = (
+    *("query", "on", "partitions", "memory", "overflow", "stateLocation", "stickyPartitions"),
+    *_OVERFLOW,
+    *_WINDOWS,
+    *_LIMITS,
+)
+_PLANNED = ("goal",)
+OF_INPUTS = ("window", "timestamp", "watermark")  # per source, and not for the source itself to read
 _POLICIES = ("adaptive", "coordinated", "largest", "random")
 _COMPRESSIONS = ("none", "lz4", "zstd")
 _WITHOUT_FILES = ("wisconsin",)
 _CHECKPOINT = "__checkpointlocation"  # from the jar: the source's own directory in the query's checkpoint
 _IDENTIFIER = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 _SIZE = re.compile(r"(\d+)\s*([kmgt]?)(?:i?b)?", re.IGNORECASE)
+_DURATION = re.compile(r"(?:interval\s+)?((?:\d+\s*[a-z]+\s*)+)", re.IGNORECASE)
+_MICROS = {
+    "microsecond": 1,
+    "millisecond": 1_000,
+    "second": 1_000_000,
+    "minute": 60_000_000,
+    "hour": 3_600_000_000,
+    "day": 86_400_000_000,
+    "week": 604_800_000_000,
+}
+_MOST = 1 << 60  # microseconds or rows: more would overflow somewhere, and nobody waits that long
 _UNITS = {"": 0, "k": 10, "m": 20, "g": 30, "t": 40}
 
 
 @dataclass(frozen=True)
+class WindowOption:
+    """A window as it is written: `10 minutes` or `10000 rows`."""
+
+    size: int  # microseconds or rows
+    in_rows: bool
+    option: str  # that it was given by
+
+
+@dataclass(frozen=True)
 class SourceOptions:
-    """`source.<alias>.*`, without the prefix and without `format`, sorted by name."""
+    """`source.<alias>.*`, without the prefix and without `format`, sorted by name; and what its inputs are to do."""
 
     alias: str
     format: str
     options: tuple[tuple[str, str], ...]
+    window: WindowOption | None = None
+    timestamp: str | None = None  # the column of the event time
+    lateness: int | None = None  # microseconds
 
 
 @dataclass(frozen=True)
@@ -59,7 +89,9 @@ class Options:
                 " such as 'source.orders.format' and 'source.orders.path'"
             )
         limits = _limits(top)
-        sources = tuple(_source(alias, per_source[alias], limits) for alias in sorted(per_source))
+        default = parse_window(top["window"], "window") if "window" in top else None
+        sources = tuple(_source(alias, per_source[alias], limits, default) for alias in sorted(per_source))
+        _check_windows(sources)
         query, on = _meaning(top, len(sources))
         return cls(sources, query, on, _settings(top))
 
@@ -77,6 +109,40 @@ def parse_count(text: str, option: str) -> int:
     if not re.fullmatch(r"\d{1,18}", text.strip()) or int(text) < 1:
         raise OptionError(f"option '{option}': '{text}' is not a whole number of at least 1")
     return int(text)
+
+
+def parse_duration(text: str, option: str) -> int:
+    """Microseconds from `10 minutes`, `1 hour 30 minutes` or `0 seconds`: lengths that are the same on every day."""
+    match = _DURATION.fullmatch(text.strip())
+    total = 0
+    for number, unit in re.findall(r"(\d+)\s*([a-z]+)", match[1].lower()) if match else ():
+        if unit.removesuffix("s") not in _MICROS:
+            match = None
+            break
+        total += int(number) * _MICROS[unit.removesuffix("s")]
+    if match is None or total >= _MOST:
+        raise OptionError(
+            f"option '{option}': '{text}' is not a duration such as '10 minutes' or '1 hour 30 minutes'; units are: "
+            + listed([f"{unit}s" for unit in _MICROS])
+        )
+    return total
+
+
+def parse_window(text: str, option: str) -> WindowOption | None:
+    """A window from `10 minutes` or `10000 rows`; None for `none`."""
+    if text.strip().lower() == "none":
+        return None
+    rows = re.fullmatch(r"(\d+)\s*rows?", text.strip().lower())
+    try:
+        size = int(rows[1]) if rows else parse_duration(text, option)
+    except OptionError:
+        size = 0
+    if not 0 < size < _MOST:
+        raise OptionError(
+            f"option '{option}': '{text}' is not a window: write a time such as '10 minutes', a number of rows such as "
+            "'10000 rows', or 'none'"
+        )
+    return WindowOption(size, rows is not None, option)
 
 
 def _split(options: Mapping[str, str]) -> tuple[dict[str, str], dict[str, dict[str, str]]]:
@@ -126,19 +192,53 @@ def _limits(top: Mapping[str, str]) -> dict[str, str]:
     return given
 
 
-def _source(alias: str, given: Mapping[str, str], limits: Mapping[str, str]) -> SourceOptions:
+def _source(
+    alias: str, given: Mapping[str, str], limits: Mapping[str, str], default: WindowOption | None
+) -> SourceOptions:
     own = {name.lower() for name in given}
     formats = [value.strip() for name, value in given.items() if name.lower() == "format"]
     if not formats or not formats[0]:
         close = nearest("format", (n for n in given if n.lower() != "path"))
         hint = close.replace("Did you mean", "Is it misspelt as") if close else ""
         raise OptionError(f"source '{alias}' has no format: option 'source.{alias}.format' is missing.{hint}")
-    kept = {name: value for name, value in given.items() if name.lower() != "format"}
+    kept = {name: value for name, value in given.items() if name.lower() not in ("format", *OF_INPUTS)}
+    window, timestamp, watermark = (
+        next((value.strip() for n, value in given.items() if n.lower() == name), None) for name in OF_INPUTS
+    )
     for name, value in limits.items():
         has_files = formats[0].lower() not in _WITHOUT_FILES or name == "maxRowsPerTrigger"
         if name.lower() not in own and has_files:
             kept[name] = value
-    return SourceOptions(alias, formats[0], tuple(sorted(kept.items())))
+    return SourceOptions(
+        alias,
+        formats[0],
+        tuple(sorted(kept.items())),
+        default if window is None else parse_window(window, f"source.{alias}.window"),
+        timestamp.strip("`") if timestamp else None,
+        None if watermark is None else parse_duration(watermark, f"source.{alias}.watermark"),
+    )
+
+
+def _check_windows(sources: tuple[SourceOptions, ...]) -> None:
+    """Event time is for all inputs or for none: the youngest row of a combination may be one of any."""
+    timed = next((s.window for s in sources if s.window and not s.window.in_rows), None)
+    for source in sources:
+        at, late = f"source.{source.alias}.timestamp", f"source.{source.alias}.watermark"
+        if timed is None and (source.timestamp or source.lateness is not None):
+            raise OptionError(
+                f"option '{at if source.timestamp else late}' is given, but no window in time: set 'window' or "
+                f"'source.{source.alias}.window' to a time such as '10 minutes'"
+            )
+        if timed is not None and source.timestamp is None:
+            raise OptionError(
+                f"option '{at}' is missing: option '{timed.option}' is a window in time, so every source needs the "
+                "column that holds its event time"
+            )
+        if timed is not None and source.lateness is None:
+            raise OptionError(
+                f"option '{late}' is missing: how far a row of '{source.alias}' may be behind the newest one, such as "
+                "'1 minute'; '0 seconds' if its rows come in order. Rows that are later than that are dropped"
+            )
 
 
 def _meaning(top: Mapping[str, str], source_count: int) -> tuple[str | None, tuple[str, ...]]:
@@ -172,7 +272,7 @@ def _settings(top: Mapping[str, str]) -> Settings:
     blocking, fuel = top.get("blockingthreshold"), top.get("diskfuel")
     compression = _choice(top, "segmentCompression", _COMPRESSIONS, "none")
     _choice(top, "stickyPartitions", ("true", "false"), "true")  # the jar acts on it
-    checkpoint = top.get(_CHECKPOINT)
+    checkpoint, idle = top.get(_CHECKPOINT), top.get("idletimeout")
     return Settings(
         partitions=parse_count(top.get("partitions", "1"), "partitions"),
         memory_bytes=None if memory is None else parse_bytes(memory, "memory"),
@@ -183,6 +283,8 @@ def _settings(top: Mapping[str, str]) -> Settings:
         blocking_rows=defaults.blocking_rows if blocking is None else parse_count(blocking, "blockingThreshold"),
         fuel_bytes=defaults.fuel_bytes if fuel is None else parse_bytes(fuel, "diskFuel"),
         compression=None if compression == "none" else compression,
+        expiry=_choice(top, "expiry", ("lazy", "active"), defaults.expiry),
+        idle_seconds=None if idle is None else parse_duration(idle, "idleTimeout") / 1e6,
     )
 
 

@@ -86,6 +86,8 @@ class BatchCounts:
     flushes: int = 0
     rows_flushed: int = 0
     bytes_flushed: int = 0
+    rows_late: int = 0
+    rows_purged: int = 0
     rows_resident: int = 0
     rows_deferred: int = 0
     expected_results: float = 0.0  # what the rows so far are expected to give in all
@@ -121,6 +123,8 @@ class BatchCounts:
             "flushes": self.flushes,
             "rowsFlushed": self.rows_flushed,
             "bytesFlushed": self.bytes_flushed,
+            "rowsLate": self.rows_late,
+            "rowsPurged": self.rows_purged,
             "numRowsInMemory": self.rows_resident,
             "deferredRows": self.rows_deferred,
             "expectedResults": self.expected_results,
@@ -139,6 +143,8 @@ _SUMMED = (
     "flushes",
     "rowsFlushed",
     "bytesFlushed",
+    "rowsLate",
+    "rowsPurged",
     "deferredRows",
     "stateCacheHits",
 )
@@ -163,10 +169,12 @@ def report(
         batch = manifest["batch"]
         for name in _SUMMED:
             sums[name] += batch.get(name, 0)
-        rows = [a + b for a, b in zip(rows, manifest["rows"], strict=True)]
+        dropped = manifest["progress"]["dropped"] if manifest.get("progress") else [0] * len(aliases)
+        held = [a - b for a, b in zip(manifest["rows"], dropped, strict=True)]
+        rows = [a + b for a, b in zip(rows, held, strict=True)]
         rows_in = [a + b for a, b in zip(rows_in, batch["rowsIn"], strict=True)]
         results += manifest["results"]
-        resident += batch.get("numRowsInMemory", sum(manifest["rows"]))
+        resident += batch.get("numRowsInMemory", sum(held))
         expected += batch.get("expectedResults", manifest["results"])
         orders = [a or b for a, b in zip(orders, manifest["orders"], strict=True)]
     metrics = {name: str(value) for name, value in sums.items()}

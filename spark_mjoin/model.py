@@ -101,6 +101,15 @@ class StoredColumn:
 
 
 @dataclass(frozen=True)
+class Window:
+    """How far back the rows of an input count, seen from the youngest row of a combination (join/windows.py)."""
+
+    size: int  # microseconds of event time, or rows
+    in_rows: bool
+    position: int  # ordinal in `InputSpec.stored`: the event time, or the number of the row in its input
+
+
+@dataclass(frozen=True)
 class InputSpec:
     alias: str  # the name in the query
     source: int  # index into JoinSpec.sources
@@ -109,6 +118,9 @@ class InputSpec:
     stored: tuple[StoredColumn, ...]
     keys: tuple[tuple[int, int], ...]  # (key class, ordinal in `stored`), sorted by class
     payload: tuple[tuple[str, int], ...]  # (column, ordinal in `stored`): where later expressions find a column
+    window: Window | None = None  # None: its rows count for ever
+    time: int | None = None  # ordinal in `stored` of the event time, where some input has a window in time
+    lateness: int = 0  # microseconds that a row may be behind the newest of its input
 
 
 @dataclass(frozen=True)
@@ -138,6 +150,11 @@ class JoinSpec:
 
     def classes_of(self, input: int) -> frozenset[int]:
         return frozenset(c for c, _ in self.inputs[input].keys)
+
+    @property
+    def windowed(self) -> bool:
+        """Whether rows of some input ever stop to count."""
+        return any(input.window is not None for input in self.inputs)
 
     @property
     def star_class(self) -> int | None:
@@ -177,6 +194,8 @@ class Settings:
     blocking_rows: int = 10_000  # a batch with fewer rows leaves time for disk work
     fuel_bytes: int = 256 << 20  # how much disk work one batch does in a partition
     compression: str | None = None  # of segments
+    expiry: str = "lazy"  # when rows outside their window leave memory: as soon as possible, or many together
+    idle_seconds: float | None = None  # how long a source may give nothing and still hold the others' rows back
     shim: bool = False  # whether the jar is there: it asks for metrics when a batch is done, and takes tasks' reports
 
 
@@ -205,6 +224,14 @@ class OverflowPlan:
 
 
 @dataclass(frozen=True)
+class Expiry:
+    """What is late in a batch and what can be dropped before it: decided on the driver and recorded in the offset."""
+
+    watermarks: tuple[int | None, ...]  # per input, the event time below which a row is late; None: not known yet
+    active: bool = False  # rows leave as soon as they can, not when a part of all can
+
+
+@dataclass(frozen=True)
 class PartitionTask:
     """All that one partition needs to know for one batch; travels inside Spark's input partition."""
 
@@ -220,6 +247,8 @@ class PartitionTask:
     overflow: OverflowPlan | None = None  # how to keep to a budget; None: everything stays in memory
     earlier: OverflowPlan | None = None  # the same for the batch before, should it have to be made up for
     compression: str | None = None  # of segments
+    expiry: Expiry | None = None  # None: no input has a window
+    earlier_expiry: Expiry | None = None  # the same for the batch before
 
     @property
     def share(self) -> tuple[int, int]:

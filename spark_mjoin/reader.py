@@ -5,7 +5,9 @@ was read. Spark keeps it in the checkpoint, and gives it back after a crash with
 
     {"query": "5f0c...", "version": 7, "positions": {"orders": {...}, "payments": {...}}, "plan": {...}}
 
-With a memory budget, `plan` holds the budget, the flush policy and the disk work of the batch (planner.manager).
+With a memory budget, `plan` holds the budget, the flush policy and the disk work of the batch (planner.manager). With
+windows, `windows` holds the watermarks of the batch; they follow from what the batches before have committed, and from
+the clock where an input is idle.
 
 The id is drawn when a query begins and names the directory of its state: a new checkpoint never meets the state of an
 older run, and several queries may share one `stateLocation`.
@@ -43,9 +45,10 @@ from pyspark.sql.streaming.datasource import (
 
 from spark_mjoin import filesystem, metrics, sources
 from spark_mjoin.errors import OptionError
-from spark_mjoin.model import DiskWork, JoinSpec, OverflowPlan, PartitionTask, Position, Settings, SourceSpec
+from spark_mjoin.model import DiskWork, Expiry, JoinSpec, OverflowPlan, PartitionTask, Position, Settings, SourceSpec
 from spark_mjoin.planner import manager
 from spark_mjoin.planner.fingerprint import describe, differences
+from spark_mjoin.planner.watermarks import advance
 from spark_mjoin.sources.memory_log import MemoryLog
 from spark_mjoin.sources.protocol import Limits, Source
 from spark_mjoin.state import meaning
@@ -94,6 +97,7 @@ class MJoinBatchReader(DataSourceReader):
                     memory_bytes=_hard_limit(settings),
                     overflow=plan.of_partition(p, settings.partitions) if plan else None,
                     compression=settings.compression,
+                    expiry=_expiry(self._spec, {}),
                 )
             )
             for p in range(settings.partitions)
@@ -124,6 +128,7 @@ class MJoinStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         self._start: Offset | None = None  # of the newest batch that was asked for
         self._batch: Offset | None = None  # the end of the newest batch that was planned
         self._planned = False  # since metrics were last reported
+        self._delivered = {s.alias: time.monotonic() for s in spec.sources}  # when each last had something new
         self._times = time.monotonic(), time.monotonic()  # of the last two batches; before them, of the beginning
 
     # --- offsets ---------------------------------------------------------------------------------------------
@@ -155,6 +160,8 @@ class MJoinStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         if positions == start["positions"] and not (plan and any(plan["work"])):
             return start
         planned = {} if plan is None else {"plan": plan}
+        if self._spec.windowed:
+            planned["windows"] = self._watermarks(start, positions)
         return {"query": start["query"], "version": start["version"] + 1, "positions": positions, **planned}
 
     def _plan(self, start: Offset, positions: Mapping[str, Position]) -> dict[str, Any] | None:
@@ -172,6 +179,27 @@ class MJoinStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             _, planned = manager.decide(operators, settings.fuel_bytes, arriving, self._ended and not arriving)
             work.append(planned[0] if planned else ())
         return _Plan.of(settings, tuple(work)).to_json()
+
+    def _watermarks(self, start: Offset, positions: Mapping[str, Position]) -> dict[str, Any]:
+        """What is late in the next batch. Watermarks move past a batch that every partition has committed.
+
+        So all batches that a partition may have to make up for (task._rebuild) have the same ones.
+        """
+        now, idle_after = time.monotonic(), self._settings.idle_seconds
+        for alias, position in positions.items():
+            if position != start["positions"][alias]:
+                self._delivered[alias] = now
+        before = _expiry(self._spec, start)
+        assert before is not None
+        marks, manifests = before.watermarks, self._manifests(start)
+        if all(m is not None and m["version"] == start["version"] for m in manifests):
+            aliases = [self._spec.sources[i.source].alias for i in self._spec.inputs]
+            idle = [
+                i for i, a in enumerate(aliases) if idle_after is not None and now - self._delivered[a] > idle_after
+            ]
+            seen = next(m["progress"]["seen"] for m in manifests if m is not None)
+            marks = advance(self._spec, marks, seen, idle)
+        return {"watermarks": list(marks), "active": self._settings.expiry == "active"}
 
     def _has_overflowed(self, offset: Offset) -> bool:
         """Whether a state that is gone on with without a budget had one before, and may have disk work left."""
@@ -261,6 +289,8 @@ class MJoinStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
                     overflow=plan.of_partition(p, partitions) if plan else None,
                     earlier=earlier.of_partition(p, partitions) if earlier else None,
                     compression=self._settings.compression,
+                    expiry=_expiry(self._spec, end),
+                    earlier_expiry=_expiry(self._spec, start),
                 )
             )
             for p in range(partitions)
@@ -361,6 +391,14 @@ def _hard_limit(settings: Settings) -> int | None:
     if settings.memory_bytes is None or settings.overflow != "fail":
         return None
     return settings.memory_bytes // settings.partitions
+
+
+def _expiry(spec: JoinSpec, offset: Mapping[str, Any]) -> Expiry | None:
+    """What an offset says about windows; before the first batch, and in a batch read, nothing is late."""
+    if not spec.windowed:
+        return None
+    recorded = offset.get("windows", {"watermarks": [None] * len(spec.inputs), "active": False})
+    return Expiry(tuple(recorded["watermarks"]), recorded["active"])
 
 
 @dataclass(frozen=True)

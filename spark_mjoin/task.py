@@ -15,9 +15,10 @@ from __future__ import annotations
 import logging
 import time
 from collections import OrderedDict
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from functools import partial
 from tempfile import TemporaryDirectory
 
 import numpy as np
@@ -27,8 +28,8 @@ from spark_mjoin import sources
 from spark_mjoin.errors import MemoryBudgetError, StateError
 from spark_mjoin.join.operator import Bound
 from spark_mjoin.metrics import BatchCounts
-from spark_mjoin.model import DiskWork, JoinSpec, OverflowPlan, PartitionTask, Position, Range
-from spark_mjoin.phases import arrival, cleanup, overflow, reactive
+from spark_mjoin.model import DiskWork, Expiry, JoinSpec, OverflowPlan, PartitionTask, Position, Range
+from spark_mjoin.phases import arrival, cleanup, expiry, overflow, reactive
 from spark_mjoin.state import meaning
 from spark_mjoin.state.partition import PartitionState
 from spark_mjoin.state.source_log import DurableLog
@@ -42,7 +43,8 @@ def run(task: PartitionTask, attempt: str) -> Iterator[pa.RecordBatch]:
     with _store(task) as store:
         counts = BatchCounts([0] * len(task.spec.inputs), cache_hits=int(_CACHE.holds(task)))
         state = load(task, store, attempt)
-        yield from _advance(task, task.overflow, task.ranges, task.version + 1, state, store, counts, attempt)
+        plans = task.overflow, task.expiry
+        yield from _advance(task, *plans, task.ranges, task.version + 1, state, store, counts, attempt)
         if task.location is not None:
             _commit(state, store, task.version + 1, task.end, counts, attempt)
             _CACHE.put(task, state)
@@ -61,6 +63,7 @@ def _store(task: PartitionTask) -> Iterator[StateStore]:
 def _advance(
     task: PartitionTask,
     plan: OverflowPlan | None,
+    windows: Expiry | None,
     ranges: Mapping[str, list[Range]],
     version: int,
     state: PartitionState,
@@ -69,12 +72,17 @@ def _advance(
     attempt: str,
 ) -> Iterator[pa.RecordBatch]:
     """Take in what arrives, then do the disk work that there is time for; the state is that of `version` then."""
+    if windows is not None:
+        expiry.begin(state, windows, counts)
 
     def arrivals() -> Iterator[Bound | None]:
         for number in range(len(task.spec.inputs)):
             for batch in read(task.spec, number, ranges):
                 yield from arrival.arrive(state, number, batch, task.share, counts)
                 counts.peak_bytes = max(counts.peak_bytes, state.nbytes())
+                if windows is not None and (expiry.is_due_meanwhile(state) or _is_over(task, plan, state)):
+                    yield None
+                    expiry.from_memory(state, counts)
                 _check_budget(task, state)
                 if plan is not None and overflow.is_over(state, plan):
                     yield None
@@ -94,11 +102,18 @@ def _advance(
         if work.visited is None:
             phase = counts.disk_to_disk
             batches = cleanup.clean(state, store, buckets, area, phase)
+            if windows is not None:
+                batches = _then(batches, partial(expiry.after_pass, state, store, buckets, counts))
         else:
             phase = counts.disk_to_memory
             batches = reactive.visit(state, store, work.visited, buckets[0], area, phase)
         yield from phase.timed(batches, time.perf_counter)
         counts.peak_bytes = max(counts.peak_bytes, state.nbytes() + phase.peak_bytes)
+
+
+def _then(batches: Iterator[pa.RecordBatch], act: Callable[[], None]) -> Iterator[pa.RecordBatch]:
+    yield from batches
+    act()
 
 
 def _disk_work(task: PartitionTask, plan: OverflowPlan, state: PartitionState, rows_in: int) -> Sequence[DiskWork]:
@@ -117,6 +132,8 @@ def _commit(
     counts: BatchCounts,
     attempt: str,
 ) -> None:
+    if state.spec.windowed:
+        expiry.look(state)
     counts.memory_bytes = state.nbytes()
     counts.rows_resident = sum(table.rows for table in state.tables)
     counts.rows_deferred = state.groups.deferred_rows()
@@ -191,7 +208,8 @@ def _rebuild(task: PartitionTask, state: PartitionState, store: StateStore, atte
         ranges[source.alias] = sources.open_source(source).plan(since, until, history)
     counts = BatchCounts([0] * len(task.spec.inputs))
     if state.tracked:
-        for _ in _advance(task, task.earlier, ranges, task.version, state, store, counts, attempt):
+        plans = task.earlier, task.earlier_expiry
+        for _ in _advance(task, *plans, ranges, task.version, state, store, counts, attempt):
             continue
     else:
         for number in range(len(task.spec.inputs)):
@@ -199,6 +217,13 @@ def _rebuild(task: PartitionTask, state: PartitionState, store: StateStore, atte
                 arrival.insert(state, number, batch, task.share, counts)
                 _check_budget(task, state)
     _commit(state, store, task.version, task.start, counts, attempt)
+
+
+def _is_over(task: PartitionTask, plan: OverflowPlan | None, state: PartitionState) -> bool:
+    """Whether the state has reached its budget, of either kind."""
+    if task.memory_bytes is not None and state.nbytes() > task.memory_bytes:
+        return True
+    return plan is not None and overflow.is_over(state, plan)
 
 
 def _check_budget(task: PartitionTask, state: PartitionState) -> None:

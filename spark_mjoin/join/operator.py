@@ -26,6 +26,7 @@ import pyarrow.compute as pc
 
 from spark_mjoin import kernel
 from spark_mjoin.join.expressions import evaluate
+from spark_mjoin.join.windows import Windows
 from spark_mjoin.metrics import WorkCounts
 from spark_mjoin.model import Array, Col, Expr, JoinSpec, ProbeOrder, ProbeStep
 from spark_mjoin.state.columns import BytesColumn, FixedColumn, GatherTooLarge
@@ -38,17 +39,29 @@ Bound = dict[int, Array]  # input -> row numbers; all vectors are equally long
 
 
 def produce(
-    spec: JoinSpec, tables: Sequence[Table], start: int, end: int, order: ProbeOrder, work: WorkCounts
+    spec: JoinSpec,
+    tables: Sequence[Table],
+    start: int,
+    end: int,
+    order: ProbeOrder,
+    work: WorkCounts,
+    windows: Windows | None = None,
 ) -> Iterator[Bound]:
-    """All combinations of rows start..end-1 of order.origin with the rows of the other tables."""
+    """All combinations of rows start..end-1 of order.origin with the rows of the other tables, inside their windows."""
     origin = order.origin
     for low in range(start, end, CHUNK_ROWS):
         delta = np.arange(low, min(low + CHUNK_ROWS, end), dtype=np.int32)
-        yield from _expand(spec, tables, {origin: delta}, order, 0, work)
+        yield from _expand(spec, tables, {origin: delta}, order, 0, work, windows)
 
 
 def _expand(
-    spec: JoinSpec, tables: Sequence[Table], bound: Bound, order: ProbeOrder, depth: int, work: WorkCounts
+    spec: JoinSpec,
+    tables: Sequence[Table],
+    bound: Bound,
+    order: ProbeOrder,
+    depth: int,
+    work: WorkCounts,
+    windows: Windows | None,
 ) -> Iterator[Bound]:
     if depth == len(order.steps):
         yield bound
@@ -59,10 +72,12 @@ def _expand(
         for i, rows in bound.items():
             wider[i] = np.empty(at.size, np.int32)
             kernel.gather(rows, at, wider[i])
+        if windows is not None and not (inside := windows.inside(tables, wider)).all():
+            wider = {i: rows[inside] for i, rows in wider.items()}
         for residual in step.residuals:
             wider = _keep(spec, tables, wider, spec.residuals[residual].expr)
         if wider[step.target].size:
-            yield from _expand(spec, tables, wider, order, depth + 1, work)
+            yield from _expand(spec, tables, wider, order, depth + 1, work, windows)
 
 
 def _probe(

@@ -3,7 +3,8 @@
     Arrow batch ──filter──> stored columns ──drop NULL keys──> own partition ──append──> table ──produce──> results
 
 Rows that no result can contain are dropped before they cost memory: those that a WHERE conjunct over their input alone
-does not let pass, and those with NULL in a join key, which equals nothing.
+does not let pass, those with NULL in a join key, which equals nothing, and, where there are windows, those without an
+event time and those that are late.
 """
 
 from __future__ import annotations
@@ -18,11 +19,12 @@ from spark_mjoin import kernel
 from spark_mjoin.join.expressions import evaluate
 from spark_mjoin.join.keys import encode
 from spark_mjoin.join.operator import Bound, materialise, pooled, produce
+from spark_mjoin.join.windows import Windows
 from spark_mjoin.metrics import BatchCounts
 from spark_mjoin.model import Col, InputSpec, JoinSpec, ProbeOrder
 from spark_mjoin.planner.orders import probe_order
 from spark_mjoin.state.buckets import BUCKETS
-from spark_mjoin.state.columns import hash_array
+from spark_mjoin.state.columns import fixed_values, hash_array
 from spark_mjoin.state.partition import PartitionState
 
 
@@ -37,21 +39,27 @@ def arrive(
     if start < end:
         order = probe_order(state.spec, number, [table.rows for table in state.tables])
         state.orders[number] = describe(state.spec, order)
-        yield from produce(state.spec, state.tables, start, end, order, counts.work)
+        windows = Windows.of(state.spec, state.progress)
+        yield from produce(state.spec, state.tables, start, end, order, counts.work, windows)
 
 
 def insert(
     state: PartitionState, number: int, batch: pa.RecordBatch, share: tuple[int, int], counts: BatchCounts
 ) -> tuple[int, int]:
     """Put the rows of a batch that this partition keeps into their table; returns their numbers start, end."""
-    arrays = admit(state.spec, number, batch, share)
     table = state.tables[number]
     if state.tracked:
         state.residency.events += 1  # so that ages tell arrivals apart
+    if state.spec.windowed:
+        batch = _delivered(state, number, batch)
+    arrays = admit(state.spec, number, batch, share)
+    if state.spec.windowed:
+        arrays = _in_time(state, number, arrays, counts)
     start, end = table.append(arrays, state.residency.events)
     if state.tracked and start < end:
         state.groups.arrive(number, np.bincount(table.buckets[start:end], minlength=BUCKETS))
     state.totals[number] += end - start
+    state.progress.since += end - start
     counts.rows_in[number] += end - start
     counts.work.moves += end - start
     counts.work.hashes += (end - start) * len(state.spec.inputs[number].keys)
@@ -81,8 +89,32 @@ def admit(spec: JoinSpec, number: int, batch: pa.RecordBatch, share: tuple[int, 
     for stored in input.stored:
         values = evaluate(stored.expr, column, batch.num_rows)
         arrays.append(encode(values, stored.domain) if stored.domain else values)
-    arrays = _without_null_keys(input, arrays)
+    arrays = _without_nulls(input, arrays)
     return _of_partition(spec, number, arrays, share)
+
+
+def _delivered(state: PartitionState, number: int, batch: pa.RecordBatch) -> pa.RecordBatch:
+    """Rows as their source delivers them: noted, and numbered where a window counts them."""
+    input, first = state.spec.inputs[number], state.progress.read[number]
+    newest = None
+    if input.time is not None:
+        newest = pc.max(batch.column(input.stored[input.time].name).cast(pa.int64())).as_py()
+    state.progress.deliver(number, batch.num_rows, newest, state.residency.events)
+    if input.window is not None and input.window.in_rows:
+        name = input.stored[input.window.position].name
+        batch = batch.append_column(name, pa.array(np.arange(first, first + batch.num_rows, dtype=np.int64)))
+    return batch
+
+
+def _in_time(state: PartitionState, number: int, arrays: list[pa.Array], counts: BatchCounts) -> list[pa.Array]:
+    """The rows that are not late."""
+    time, watermark = state.spec.inputs[number].time, state.progress.watermarks[number]
+    if time is None or watermark is None:
+        return arrays
+    early = fixed_values(arrays[time], np.int64) >= watermark
+    late = int(early.size - early.sum())
+    counts.rows_late += late
+    return [pc.filter(array, pa.array(early)) for array in arrays] if late else arrays
 
 
 def describe(spec: JoinSpec, order: ProbeOrder) -> str:
@@ -90,9 +122,11 @@ def describe(spec: JoinSpec, order: ProbeOrder) -> str:
     return " > ".join(spec.inputs[i].alias for i in (order.origin, *(step.target for step in order.steps)))
 
 
-def _without_null_keys(input: InputSpec, arrays: list[pa.Array]) -> list[pa.Array]:
+def _without_nulls(input: InputSpec, arrays: list[pa.Array]) -> list[pa.Array]:
+    """The rows with all their keys and, where it is needed, their event time."""
     keep = None
-    for _, ordinal in input.keys:
+    needed = [ordinal for _, ordinal in input.keys]
+    for ordinal in needed if input.time is None else (*needed, input.time):
         if arrays[ordinal].null_count:
             valid = arrays[ordinal].is_valid()
             keep = valid if keep is None else pc.and_(keep, valid)

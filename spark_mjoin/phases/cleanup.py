@@ -13,6 +13,7 @@ from functools import partial
 import pyarrow as pa
 
 from spark_mjoin.join.operator import materialise, pooled, produce
+from spark_mjoin.join.windows import Windows
 from spark_mjoin.metrics import PhaseCounts
 from spark_mjoin.model import Array
 from spark_mjoin.phases.disk import Part, divide, not_out_yet, take_in
@@ -48,6 +49,7 @@ def _join(
     def is_new(input: int, own: Array, arrived: Array) -> Array:
         return ~is_old(input, own, arrived)
 
+    windows = Windows.of(spec, state.progress)
     tables = [new_table(spec, i, tracked=True) for i in range(len(parts))]
     if repeated:
         for i, part in enumerate(parts):
@@ -62,7 +64,7 @@ def _join(
         phase.work.moves += tables[i].rows
         phase.peak_bytes = max(phase.peak_bytes, sum(table.nbytes() for table in tables))
         order = probe_order(spec, i, [table.rows for table in tables])
-        found = produce(spec, tables, start, tables[i].rows, order, phase.work)
+        found = produce(spec, tables, start, tables[i].rows, order, phase.work, windows)
         for bound in pooled(not_out_yet(state, tables, flushed, found)):
             state.groups.give_out_late(tables[main[0]].buckets[bound[main[0]]])
             yield from materialise(spec, tables, bound)

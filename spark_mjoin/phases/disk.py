@@ -67,7 +67,7 @@ class Part:
                         key = _key_name(state.spec, self.input, bucket_class(state.spec, self.input))
                         keep = np.isin(of_hashes(hash_array(batch.column(key))), self.buckets)
                         batch = batch.filter(pa.array(keep))
-                    yield batch
+                    yield store.living(state, self.input, bucket, batch)
 
     def _of_digits(self, spec: JoinSpec, batch: pa.RecordBatch) -> pa.RecordBatch:
         keep = None

@@ -14,6 +14,7 @@ import numpy as np
 import pyarrow as pa
 
 from spark_mjoin.join.operator import materialise, pooled, produce
+from spark_mjoin.join.windows import Windows
 from spark_mjoin.metrics import PhaseCounts
 from spark_mjoin.phases.disk import Part, not_out_yet, take_in
 from spark_mjoin.planner.orders import probe_order
@@ -36,7 +37,7 @@ def visit(
             state.residency.flushed(i, table.buckets, table.arrived) if i == input else np.full(table.rows, NEVER)
             for i, table in enumerate(tables)
         ]
-        found = produce(spec, tables, 0, piece.rows, order, phase.work)
+        found = produce(spec, tables, 0, piece.rows, order, phase.work, Windows.of(spec, state.progress))
         for bound in pooled(not_out_yet(state, tables, flushed, found)):
             state.groups.give_out_late(tables[main].buckets[bound[main]])
             yield from materialise(spec, tables, bound)

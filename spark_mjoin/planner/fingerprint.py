@@ -58,6 +58,8 @@ def differences(old: Mapping[str, Any], new: Mapping[str, Any]) -> list[str]:
         found += _changed(f"input {alias}: filter", before["filter"], after["filter"])
         found += _keys(alias, before["keys"], after["keys"])
         found += _columns(alias, before["columns"], after["columns"])
+        for name in ("window", "timestamp"):  # which states of older versions do not have
+            found += _changed(f"input {alias}: {name}", before.get(name), after.get(name))
     return found
 
 
@@ -72,6 +74,8 @@ def _input(input: InputSpec, spec: JoinSpec) -> dict[str, Any]:
         "filter": None if input.filter is None else render(input.filter),
         "keys": {str(c): _key(input, ordinal, spec) for c, ordinal in input.keys},
         "columns": {s.name: f"{render(s.expr)} {type_name(s.type)}" for s in input.stored if s.domain is None},
+        "window": input.window and f"{input.window.size} {'rows' if input.window.in_rows else 'microseconds'}",
+        "timestamp": None if input.time is None else input.stored[input.time].name,
     }
 
 

@@ -19,13 +19,13 @@ decided elsewhere.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 import pyarrow as pa
 
-from spark_mjoin.config import Options
-from spark_mjoin.errors import QueryError, listed
+from spark_mjoin.config import Options, SourceOptions
+from spark_mjoin.errors import OptionError, QueryError, listed, nearest
 from spark_mjoin.join.casts import INTEGERS, decimal_digits, kind, type_name
 from spark_mjoin.join.expressions import evaluate, render, type_of
 from spark_mjoin.join.keys import SHAREABLE, key_type
@@ -40,6 +40,7 @@ from spark_mjoin.model import (
     Residual,
     SourceSpec,
     StoredColumn,
+    Window,
 )
 from spark_mjoin.planner.sql import Query, parse_query, star_join
 from spark_mjoin.schema import canonical_type
@@ -59,7 +60,38 @@ def plan_join(options: Options, schemas: Sequence[pa.Schema]) -> JoinSpec:
     sources = tuple(
         SourceSpec(s.alias, s.format, s.options, schema) for s, schema in zip(options.sources, schemas, strict=True)
     )
-    return _Graph(query, sources).spec()
+    return _Graph(query, sources, options.sources).spec()
+
+
+def event_times(options: Sequence[SourceOptions], sources: Sequence[SourceSpec]) -> list[str | None]:
+    """The event-time column of each source, as the source spells it; OptionError when it cannot be one."""
+    found: list[str | None] = []
+    kinds: dict[str, str] = {}
+    for given, source in zip(options, sources, strict=True):
+        if given.timestamp is None:
+            found.append(None)
+            continue
+        option, names = f"source.{source.alias}.timestamp", source.schema.names
+        same = [n for n in names if n == given.timestamp] or [n for n in names if n.lower() == given.timestamp.lower()]
+        if len(same) != 1:
+            raise OptionError(
+                f"option '{option}': source '{source.alias}' has {'no' if not same else 'more than one'} column "
+                f"'{given.timestamp}'.{nearest(given.timestamp, names)} Its columns are: {listed(names)}"
+            )
+        dtype = source.schema.field(same[0]).type
+        if kind(dtype) not in ("timestamp", "timestamp_ntz"):
+            raise OptionError(
+                f"option '{option}': column '{same[0]}' is {type_name(dtype)}; an event time is TIMESTAMP or "
+                "TIMESTAMP_NTZ: declare it so in the source's schema"
+            )
+        kinds.setdefault(kind(dtype), option)
+        found.append(same[0])
+    if len(kinds) > 1:
+        raise OptionError(
+            f"options '{kinds['timestamp']}' and '{kinds['timestamp_ntz']}': one column is TIMESTAMP and the other "
+            "TIMESTAMP_NTZ, and only times of one kind can be compared"
+        )
+    return found
 
 
 def inputs_of(expr: Expr) -> frozenset[int]:
@@ -87,8 +119,10 @@ class _Node:
 class _Graph:
     """Sorts the conjuncts of a query and builds the spec from them."""
 
-    def __init__(self, query: Query, sources: tuple[SourceSpec, ...]) -> None:
+    def __init__(self, query: Query, sources: tuple[SourceSpec, ...], options: Sequence[SourceOptions]) -> None:
         self.query = query
+        self.options = options
+        self.event_times = event_times(options, sources)
         self.sources = sources
         self.aliases = [alias for alias, _ in query.inputs]
         self.filters: list[list[Expr]] = [[] for _ in query.inputs]
@@ -241,6 +275,7 @@ class _Graph:
                 shared[name] = len(stored)
                 stored.append(StoredColumn(name, Col(input, name), schema.field(name).type))
             payload.append((name, shared[name]))
+        window, time = self._window(input, stored, shared, taken)
         filters = self.filters[input]
         condition = Call("and", tuple(filters)) if len(filters) > 1 else filters[0] if filters else None
         read = frozenset[Col]().union(*map(columns_of, [s.expr for s in stored] + filters))
@@ -252,7 +287,30 @@ class _Graph:
             stored=tuple(stored),
             keys=tuple(keys),
             payload=tuple(payload),
+            window=window,
+            time=time,
+            lateness=self.options[self.query.inputs[input][1]].lateness or 0,
         )
+
+    def _window(
+        self, input: int, stored: list[StoredColumn], shared: Mapping[str, int], taken: set[str]
+    ) -> tuple[Window | None, int | None]:
+        """The window of an input and where its event time is; stores what they need."""
+        source = self.query.inputs[input][1]
+        time, name = None, self.event_times[source]
+        if name is not None:
+            if name not in shared:
+                stored.append(StoredColumn(name, Col(input, name), self.sources[source].schema.field(name).type))
+            time = shared.get(name, len(stored) - 1)
+        window = self.options[source].window
+        if window is None:
+            return None, time
+        if not window.in_rows:
+            assert time is not None
+            return Window(window.size, False, time), time
+        number = _fresh("row number", taken)
+        stored.append(StoredColumn(number, Col(input, number), pa.int64()))
+        return Window(window.size, True, len(stored) - 1), time
 
     # --- helpers ---
 

@@ -84,6 +84,15 @@ class Groups:
         self.disk[input] += counts
         self.turnover[input] *= before / np.maximum(self.disk[input], 1.0)  # those that leave now have met all
 
+    def drop(self, input: int, resident: Array, disk: Array) -> None:
+        """Rows of an input have left the state: so many in memory and on disk, in each bucket."""
+        before = self.possible()
+        self.resident[input] -= resident
+        self.disk[input] -= disk
+        left = self.resident[input] + self.disk[input]
+        self.waiting[input] = np.minimum(self.waiting[input], left if input in self.main else left.sum())
+        self.chances *= self.possible() / np.maximum(before, 1.0)
+
     def flushed(self, young: int) -> None:
         """A flush is complete: what was recent is less so. `young` is the event since which half of the rows came."""
         self.recent *= FADE

@@ -1,7 +1,8 @@
 """The state of one join partition at one version: rows of every input, counters, and the segments that persist it.
 
 Rows are in segments from the commit of the batch that brought them, in memory or not. So leaving memory writes nothing
-that would not be written anyway: a flush saves what is not saved yet, and forgets.
+that would not be written anyway: a flush saves what is not saved yet, and forgets. Rows that no result needs any more
+(`progress`) stay in their segments until all others of the segment are like that, and are left out when it is read.
 """
 
 from __future__ import annotations
@@ -16,6 +17,7 @@ from spark_mjoin.metrics import BatchCounts, EdgeCounts
 from spark_mjoin.model import JoinSpec, Position
 from spark_mjoin.state.buckets import BUCKETS, bucket_class
 from spark_mjoin.state.groups import Groups
+from spark_mjoin.state.progress import Progress
 from spark_mjoin.state.residency import Residency, Victim
 from spark_mjoin.state.table import Table
 
@@ -33,6 +35,7 @@ class Segment:
     crc32: int
     clusters: list[int] | None = None  # the bucket of each record batch; None where rows are in order of arrival
     last: int = 0  # the most events that were before the arrival of a row
+    newest: int | None = None  # the largest position of a row in its window; None where the input has none
 
     def to_json(self) -> dict[str, Any]:
         return dict(vars(self))
@@ -41,8 +44,9 @@ class Segment:
 @dataclass
 class PartitionState:
     """Rows are only ever added, so a version is known by their number: state v + 1 is state v and the rows after it.
+    Where there are windows, some of them do not count any more, as `progress` says.
 
-    A *tracked* state may give up memory; it knows the bucket and the arrival of every row.
+    A *tracked* state may give up memory; it knows the bucket and the arrival of every row. So does one with windows.
     """
 
     spec: JoinSpec
@@ -53,6 +57,7 @@ class PartitionState:
     saved: list[int]  # rows of each table that are in segments; the rest came in this batch
     groups: Groups
     residency: Residency
+    progress: Progress
     tracked: bool = False
     segments: list[Segment] = field(default_factory=list)
     edges: dict[tuple[int, int], EdgeCounts] = field(default_factory=dict)
@@ -62,6 +67,7 @@ class PartitionState:
     @staticmethod
     def empty(spec: JoinSpec, positions: Mapping[str, Position], tracked: bool = False) -> PartitionState:
         n = len(spec.inputs)
+        tracked = tracked or spec.windowed
         return PartitionState(
             spec,
             0,
@@ -71,6 +77,7 @@ class PartitionState:
             saved=[0] * n,
             groups=Groups.empty(spec),
             residency=Residency(n),
+            progress=Progress(n),
             tracked=tracked,
             orders=[""] * n,
         )
@@ -98,6 +105,28 @@ class PartitionState:
         arrived = np.concatenate([table.arrived for table in self.tables])
         self.groups.flushed(int(np.median(arrived)) if arrived.size else 0)
         return gone
+
+    def drop_gone(self) -> None:
+        """Forget rows in memory that have left the state, as a later version of it says."""
+        for number, table in enumerate(self.tables):
+            window = self.spec.inputs[number].window
+            if window is not None:
+                positions = table.position(window.position)
+                gone = self.progress.gone(number, table.buckets, table.arrived, positions)
+                if gone.any():
+                    table.keep(~gone)
+
+    def drop_segments(self, horizons: Sequence[int | None]) -> None:
+        """Forget segments without a row in the state, and count what is beyond its horizon and must still stay."""
+        kept, self.progress.held = list[Segment](), 0
+        for s in self.segments:
+            if s.newest is not None and self.progress.all_gone(s.input, s.clusters, s.newest, s.last):
+                continue
+            kept.append(s)
+            horizon = horizons[s.input]
+            if s.newest is not None and horizon is not None and s.newest <= horizon:
+                self.progress.held += s.end - s.start
+        self.segments = kept
 
     def stored_row_bytes(self, number: int) -> float:
         """The mean size of a row of an input in segments."""

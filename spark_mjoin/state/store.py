@@ -21,7 +21,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Container, Iterable, Iterator, Mapping
-from itertools import pairwise
+from itertools import chain, pairwise
 from typing import Any
 
 import numpy as np
@@ -32,11 +32,12 @@ from spark_mjoin.metrics import BatchCounts, EdgeCounts
 from spark_mjoin.model import Array, JoinSpec, Position
 from spark_mjoin.state import checked_json
 from spark_mjoin.state.buckets import BUCKETS, of_hashes
-from spark_mjoin.state.columns import hash_array
+from spark_mjoin.state.columns import fixed_values, hash_array
 from spark_mjoin.state.directory import ChecksumStream
 from spark_mjoin.state.groups import Groups
 from spark_mjoin.state.manifests import Manifests, manifest_name, versions_in
 from spark_mjoin.state.partition import PartitionState, Segment
+from spark_mjoin.state.progress import Progress
 from spark_mjoin.state.residency import NEVER, Residency
 from spark_mjoin.state.table import ARRIVED, Table
 
@@ -93,6 +94,9 @@ class StateStore(Manifests):
         if state.tracked and any(manifest["residency"]["departures"]):
             return False
         self._fill(state, manifest, lambda state: None)
+        if manifest.get("progress"):
+            state.drop_gone()
+            state.saved = [table.rows for table in state.tables]
         return True
 
     def _fill(self, state: PartitionState, manifest: dict[str, Any], grown: Callable[[PartitionState], None]) -> None:
@@ -109,9 +113,11 @@ class StateStore(Manifests):
             for segment in (Segment(**s) for s in manifest["segments"]):
                 for _, batch in self.batches(segment):
                     state.groups.disk[segment.input] += np.bincount(
-                        self._buckets(state, segment.input, batch), minlength=BUCKETS
+                        self.buckets_of(state, segment.input, batch), minlength=BUCKETS
                     )
             state.groups.chances += state.groups.possible()
+        if manifest.get("progress"):
+            state.progress = Progress.from_json(len(state.tables), manifest["progress"])
         segments = [Segment(**s) for s in manifest["segments"]]
         for number, rows in enumerate(manifest["rows"]):
             found = state.totals[number]
@@ -119,7 +125,7 @@ class StateStore(Manifests):
                 if segment.input == number and segment.end > found:
                     self._take_in(state, segment, found - segment.start, grown, fresh)
                     found = segment.end
-            if found != rows:
+            if found != rows and state.spec.inputs[number].window is None:
                 raise StateError(
                     f"state version {manifest['version']} in {self.directory.location} is damaged: it has {found} rows "
                     f"of input '{state.spec.inputs[number].alias}' where its manifest counts {rows}"
@@ -149,11 +155,11 @@ class StateStore(Manifests):
             if skip >= batch.num_rows:
                 skip -= batch.num_rows
                 continue
-            batch, skip = batch.slice(skip), 0
+            batch, skip = self.living(state, number, bucket, batch.slice(skip)), 0
             if bucket is not None and residency.all_gone(number, bucket, segment.last):
                 continue
             if residency.departures[number]:
-                gone = residency.flushed(number, self._buckets(state, number, batch), arrived_of(batch))
+                gone = residency.flushed(number, self.buckets_of(state, number, batch), arrived_of(batch))
                 batch = batch.filter(pa.array(np.equal(gone, NEVER)))
             start, end = table.append([batch.column(s.name) for s in table.spec.stored], arrived_of(batch))
             state.saved[number] = end
@@ -166,9 +172,19 @@ class StateStore(Manifests):
                 f"{segment.end - segment.start}; restore it, or start with a new checkpoint"
             )
 
-    def _buckets(self, state: PartitionState, number: int, batch: pa.RecordBatch) -> Array:
+    def buckets_of(self, state: PartitionState, number: int, batch: pa.RecordBatch) -> Array:
         """The buckets of some rows of a segment."""
         return of_hashes(hash_array(batch.column(state.tables[number].bucket_key)))
+
+    def living(self, state: PartitionState, number: int, bucket: int | None, batch: pa.RecordBatch) -> pa.RecordBatch:
+        """The rows of a segment, all of one bucket or of any, without those that have left the state."""
+        input = state.spec.inputs[number]
+        if input.window is None:
+            return batch
+        positions = fixed_values(batch.column(input.stored[input.window.position].name), np.int64)
+        buckets = self.buckets_of(state, number, batch) if bucket is None else bucket
+        gone = state.progress.gone(number, buckets, arrived_of(batch), positions)
+        return batch.filter(pa.array(~gone)) if gone.any() else batch
 
     def batches(self, segment: Segment, buckets: Container[int] | None = None) -> Iterator[tuple[int | None, Any]]:
         """The record batches of a segment, each with its bucket, or with None where rows are in order of arrival.
@@ -211,6 +227,8 @@ class StateStore(Manifests):
         """Make the rows of `state` durable as `version`, and the state that version."""
         for number in range(len(state.tables)):
             self.save(state, number, version, attempt)
+        if state.spec.windowed:
+            state.drop_segments(state.progress.horizons)
         batch.disk_bytes = sum(s.bytes for s in state.segments)
         state.absorb(batch)
         body: dict[str, Any] = {
@@ -225,6 +243,8 @@ class StateStore(Manifests):
         }
         if state.tracked:
             body |= {"residency": state.residency.to_json(), "groups": state.groups.to_json()}
+        if state.spec.windowed:
+            body |= {"progress": state.progress.to_json()}
         checked_json.publish(self.directory, manifest_name(version), attempt, body)
         published = self.manifest(version)
         if any(published.get(name) != body.get(name) for name in ("rows", "positions", "residency")):
@@ -249,34 +269,46 @@ class StateStore(Manifests):
             return
         mine = [s for s in state.segments if s.input == number]
         clustered = state.tracked and (state.residency.overflowed() or bool(mine and mine[-1].clusters is not None))
-        start, level, replaced = self._place(mine, clustered)
         end = state.totals[number]
+        start, level, replaced = self._place(mine, clustered, end - fresh)
         if clustered:
             sections = self._merged(replaced, _cut(table, saved, table.rows))
         else:
-            low = table.rows - (end - start)
+            windowed = table.spec.window is not None  # then some rows of older segments may not be in memory any more
+            older = [] if not windowed else [(0, batch) for s in replaced for _, batch in self.batches(s)]
+            low = saved if windowed else table.rows - (end - start)
             starts = range(low, table.rows, WRITE_ROWS)
-            sections = ((0, table.arrow(at, min(at + WRITE_ROWS, table.rows))) for at in starts)
+            sections = chain(older, ((0, table.arrow(at, min(at + WRITE_ROWS, table.rows))) for at in starts))
         readable = re.sub(r"\W", "_", table.spec.alias)
         name = f"rows-{version:012d}-{number}-{readable}-{end}-{attempt}.arrow"
         size, crc32, clusters = self._write(name, table.arrow(0, 0).schema, sections, attempt)
         last = max([state.residency.events if state.tracked else 0, *(s.last for s in replaced)])
-        written = Segment(name, number, start, end, level, size, crc32, clusters if clustered else None, last)
+        newest = None
+        if table.spec.window is not None:
+            youngest = int(table.position(table.spec.window.position)[saved:].max())
+            newest = max([youngest, *(s.newest for s in replaced if s.newest is not None)])
+        written = Segment(name, number, start, end, level, size, crc32, clusters if clustered else None, last, newest)
         state.segments = [s for s in state.segments if s not in replaced] + [written]
         state.saved[number] = table.rows
 
-    def _place(self, segments: list[Segment], clustered: bool) -> tuple[int, int, list[Segment]]:
-        """The first row and the level of the next segment of an input, and the neighbours that it replaces."""
-        start, level, replaced = (segments[-1].end if segments else 0), 0, list[Segment]()
+    def _place(self, segments: list[Segment], clustered: bool, start: int) -> tuple[int, int, list[Segment]]:
+        """The first row and the level of a new segment for rows from `start` on, and the neighbours that it replaces.
+
+        Rows between two segments were in one that is gone, as all of its rows were; then they are no neighbours.
+        """
+        level, replaced = 0, list[Segment]()
         while True:
             rest = segments[: len(segments) - len(replaced)]
             peers: list[Segment] = []
+            edge = start
             while (
                 len(peers) < min(len(rest), FAN_OUT - 1)
                 and rest[-1 - len(peers)].level == level
                 and (rest[-1 - len(peers)].clusters is not None) == clustered
+                and rest[-1 - len(peers)].end == edge
             ):
                 peers.insert(0, rest[-1 - len(peers)])
+                edge = peers[0].start
             if len(peers) < FAN_OUT - 1 or sum(s.bytes for s in peers) > LARGE_BYTES:
                 return start, level, replaced
             replaced = peers + replaced

@@ -158,6 +158,12 @@ class Table:
         assert self.bucket_class is not None
         return self._arrived.array[: self.rows]
 
+    def position(self, ordinal: int) -> Array:
+        """Of every row what a window is measured on: an event time or the number of the row in its input."""
+        column = self.columns[ordinal]
+        assert isinstance(column, FixedColumn)
+        return column.values.array[: self.rows]
+
     def keep(self, mask: Array) -> None:
         """Forget the rows for which the mask is false; the others are numbered anew, in the same order."""
         self._arrived = Buffer(np.int32, contents=self.arrived[mask])

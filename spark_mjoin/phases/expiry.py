@@ -1,0 +1,132 @@
+"""Dropping rows that no result will need any more: from memory, from disk, and by whole segments.
+
+    before a batch          expired rows in memory, of buckets that owe nothing      (and while rows arrive, where a
+    after a pass            expired rows of its buckets, in memory and on disk        window counts rows)
+
+`join.windows` says which rows are expired: outside their window for all that can still arrive. One that is in memory
+with everything that it could meet has met it. But where rows of its bucket have left memory, combinations with it may
+be owed: then it stays, wherever it is, until a pass over the bucket has given them out. An input without the main class
+may owe in every bucket, so its rows wait until none does.
+
+Lazily (the default), rows are looked through when as many have arrived as a third of those in memory: each row is moved
+a few times at the most, and the tables hold a third more than the windows. Actively, before every batch.
+
+Dropping is decided by counts that are part of the state, so a replay drops the same rows. When rows are dropped changes
+no result.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+import numpy as np
+
+from spark_mjoin.join.windows import horizons
+from spark_mjoin.metrics import BatchCounts
+from spark_mjoin.model import Array, Expiry
+from spark_mjoin.phases.disk import Part
+from spark_mjoin.state.buckets import BUCKETS
+from spark_mjoin.state.columns import fixed_values
+from spark_mjoin.state.partition import PartitionState
+from spark_mjoin.state.residency import NEVER
+from spark_mjoin.state.store import StateStore, arrived_of
+
+LAZY = 3  # rows in memory for each that has arrived, when it is time to look through them
+
+
+def begin(state: PartitionState, plan: Expiry, counts: BatchCounts) -> None:
+    """Take over a batch's watermarks, and drop what has expired by them."""
+    progress = state.progress
+    progress.watermarks = plan.watermarks
+    progress.forget_counts(_owed_since(state))
+    look(state)
+    if plan.active or is_due(state):
+        from_memory(state, counts)
+
+
+def look(state: PartitionState) -> None:
+    """Find out which rows are expired by now."""
+    state.progress.horizons = horizons(state.spec, state.progress.watermarks, state.progress.read)
+
+
+def is_due(state: PartitionState) -> bool:
+    return state.progress.since * LAZY >= sum(table.rows for table in state.tables)
+
+
+def is_due_meanwhile(state: PartitionState) -> bool:
+    """The same while rows arrive: then the watermarks stand still, but windows in rows move on."""
+    return any(i.window is not None and i.window.in_rows for i in state.spec.inputs) and is_due(state)
+
+
+def from_memory(state: PartitionState, counts: BatchCounts) -> None:
+    """Drop the expired rows of buckets that are in memory as a whole and owe nothing."""
+    state.progress.since = 0
+    look(state)
+    debt = state.groups.in_debt()
+    for number, horizon in enumerate(state.progress.horizons):
+        if horizon is not None:
+            free = ~(debt if number in state.groups.main else np.full(BUCKETS, debt.any()))
+            _drop(state, number, np.flatnonzero(free & (state.groups.disk[number] == 0)), horizon, counts)
+
+
+def after_pass(state: PartitionState, store: StateStore, buckets: Iterable[int], counts: BatchCounts) -> None:
+    """Drop the expired rows of buckets of the main class that a pass has just been over."""
+    look(state)
+    debt = state.groups.in_debt()
+    for number, horizon in enumerate(state.progress.horizons):
+        if horizon is None or (number not in state.groups.main and debt.any()):
+            continue
+        chosen = np.array(sorted(buckets)) if number in state.groups.main else np.arange(BUCKETS)
+        on_disk = _expired_on_disk(state, store, number, chosen, horizon)
+        _drop(state, number, chosen, horizon, counts, on_disk)
+
+
+def _expired_on_disk(state: PartitionState, store: StateStore, number: int, buckets: Array, horizon: int) -> Array:
+    """How many rows of an input, per bucket, are on disk alone and expired."""
+    out = np.zeros(BUCKETS, np.int64)
+    window = state.spec.inputs[number].window
+    assert window is not None
+    column = state.spec.inputs[number].stored[window.position].name
+    some = tuple(int(b) for b in buckets if state.groups.disk[number, b])
+    for batch in Part(number, some).read(state, store) if some else ():
+        own = store.buckets_of(state, number, batch)
+        old = fixed_values(batch.column(column), np.int64) <= horizon
+        old &= state.residency.flushed(number, own, arrived_of(batch)) != NEVER
+        out += np.bincount(own[old], minlength=BUCKETS)
+    return out
+
+
+def _drop(
+    state: PartitionState,
+    number: int,
+    buckets: Array,
+    horizon: int,
+    counts: BatchCounts,
+    on_disk: Array | None = None,
+) -> None:
+    """Drop the rows of some buckets that are at the horizon or before it."""
+    table, window = state.tables[number], state.spec.inputs[number].window
+    assert window is not None
+    chosen = np.zeros(BUCKETS, np.bool_)
+    chosen[buckets] = True
+    gone = (table.position(window.position) <= horizon) & chosen[table.buckets]
+    on_disk = np.zeros(BUCKETS, np.int64) if on_disk is None else on_disk
+    if not (gone.any() or on_disk.any()):
+        return
+    state.residency.events += 1
+    state.progress.drop(number, buckets, horizon, state.residency.events)
+    in_memory = np.bincount(table.buckets[gone], minlength=BUCKETS)
+    saved = int(gone[: state.saved[number]].sum())
+    unsaved = int(gone.sum()) - saved
+    state.groups.drop(number, in_memory, on_disk)
+    table.keep(~gone)
+    state.saved[number] -= saved
+    state.totals[number] -= unsaved  # as if they had never come: they are in no segment
+    state.progress.dropped[number] += saved + int(on_disk.sum())
+    counts.rows_purged += saved + unsaved + int(on_disk.sum())
+
+
+def _owed_since(state: PartitionState) -> int:
+    """The event before which every combination is out."""
+    debt = state.groups.in_debt()
+    return int(state.residency.cleaned[debt].min()) if debt.any() else state.residency.events

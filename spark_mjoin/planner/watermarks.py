@@ -1,0 +1,35 @@
+"""Watermarks: how far the inputs of a join with windows have come in event time.
+
+    watermark  of an input: its largest event time in the batches so far, minus the lateness it is allowed
+
+They move between batches, on the driver, from what the tasks have committed, and are recorded in the offset; so a batch
+that is run again drops the same rows as late. A row of an input waits for the slowest of the other inputs
+(`join.windows`). An input that gives nothing for longer than `idleTimeout` would let it wait for ever, so from then on
+it counts as far as the slowest of the rest, and what it delivers later is late where it is behind that.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Sequence
+
+from spark_mjoin.model import JoinSpec
+
+
+def advance(
+    spec: JoinSpec, before: Sequence[int | None], seen: Sequence[int | None], idle: Collection[int]
+) -> tuple[int | None, ...]:
+    """The watermarks after a batch: never lower than before it; None where an input has delivered nothing yet.
+
+    An idle input follows the slowest of the others: what it delivers later is late if it is behind them.
+    """
+    moved = [
+        was if newest is None else newest - input.lateness if was is None else max(was, newest - input.lateness)
+        for input, was, newest in zip(spec.inputs, before, seen, strict=True)
+    ]
+    others = [mark for i, mark in enumerate(moved) if i not in idle]
+    known = [mark for mark in others if mark is not None]
+    if known and len(known) == len(others):
+        for i in idle:
+            mark = moved[i]
+            moved[i] = min(known) if mark is None else max(mark, min(known))
+    return tuple(moved)

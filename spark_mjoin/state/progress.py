@@ -1,0 +1,107 @@
+"""How far the inputs of a windowed join have come, and which of their rows were dropped because of it.
+
+    read, seen     rows that an input has delivered, and its largest event time: before filters, of all partitions alike
+    counts         (event, rows): how many rows an input had delivered by an arrival, for windows in rows
+    dropped        per input and bucket (position, event): rows at or before the position that arrived before the event
+                   are not in the state any more, though a segment may still hold them
+
+What is dropped is a rule and not a list, so a state that is loaded leaves out the same rows as the one that dropped
+them. A later rule covers all that an earlier one did: positions and events only grow. `join.windows` says which rows
+can be dropped, `phases.expiry` when.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+
+from spark_mjoin.model import Array
+from spark_mjoin.state.buckets import BUCKETS
+
+BEFORE_ALL = -(2**63)  # a position that no row has
+
+
+@dataclass
+class Progress:
+    inputs: int
+    read: list[int] = field(default_factory=list)
+    seen: list[int | None] = field(default_factory=list)
+    counts: list[list[tuple[int, int]]] = field(default_factory=list)
+    positions: Array = field(default_factory=lambda: np.empty(0, np.int64))
+    events: Array = field(default_factory=lambda: np.empty(0, np.int32))
+    dropped: list[int] = field(default_factory=list)  # rows that are in the state's total and not in the state
+    since: int = 0  # arrivals since rows were last looked through
+    held: int = 0  # rows in segments that are outside their window and kept because disk work is owed
+    watermarks: tuple[int | None, ...] = ()  # of the batch that runs; not kept
+    horizons: list[int | None] = field(default_factory=list)  # at or before which rows are expired; not kept
+
+    def __post_init__(self) -> None:
+        self.read = self.read or [0] * self.inputs
+        self.seen = self.seen or [None] * self.inputs
+        self.counts = self.counts or [[] for _ in range(self.inputs)]
+        self.dropped = self.dropped or [0] * self.inputs
+        self.watermarks = self.watermarks or (None,) * self.inputs
+        if not self.positions.size:
+            self.positions = np.full((self.inputs, BUCKETS), BEFORE_ALL, np.int64)
+            self.events = np.zeros((self.inputs, BUCKETS), np.int32)
+
+    def deliver(self, input: int, rows: int, newest: int | None, event: int) -> None:
+        """An input has delivered rows, with such an event time at the most."""
+        self.read[input] += rows
+        before = self.seen[input]
+        if newest is not None:
+            self.seen[input] = newest if before is None else max(before, newest)
+        self.counts[input].append((event, self.read[input]))
+
+    def forget_counts(self, before: int) -> None:
+        """No combination whose youngest row arrived before an event will be looked at any more."""
+        for input, counts in enumerate(self.counts):
+            last = max((at for at, (event, _) in enumerate(counts) if event <= before), default=0)
+            self.counts[input] = counts[last:]
+
+    def drop(self, input: int, buckets: Iterable[int] | Array, position: int, event: int) -> None:
+        """Rows of some buckets that are at or before a position have left the state."""
+        chosen = np.asarray(buckets)
+        self.positions[input, chosen] = np.maximum(self.positions[input, chosen], position)
+        self.events[input, chosen] = event
+
+    def gone(self, input: int, buckets: Array | int, arrived: Array, positions: Array) -> Array:
+        """For some rows of an input, whether they have left the state."""
+        out: Array = (positions <= self.positions[input][buckets]) & (arrived < self.events[input][buckets])
+        return out
+
+    def all_gone(self, input: int, buckets: Iterable[int] | None, newest: int, last: int) -> bool:
+        """Whether no row of some buckets is left that is at `newest` or before and arrived at `last` or before."""
+        chosen = slice(None) if buckets is None else sorted(set(buckets))
+        return bool((self.positions[input, chosen] >= newest).all() and (self.events[input, chosen] > last).all())
+
+    # --- manifests -------------------------------------------------------------------------------------------
+
+    def to_json(self) -> dict[str, Any]:
+        return {
+            "read": self.read,
+            "seen": self.seen,
+            "counts": [[list(c) for c in of] for of in self.counts],
+            "positions": self.positions.tolist(),
+            "events": self.events.tolist(),
+            "dropped": self.dropped,
+            "since": self.since,
+            "held": self.held,
+        }
+
+    @staticmethod
+    def from_json(inputs: int, body: Mapping[str, Any]) -> Progress:
+        return Progress(
+            inputs,
+            list(body["read"]),
+            list(body["seen"]),
+            [[(e, n) for e, n in of] for of in body["counts"]],
+            np.array(body["positions"], np.int64),
+            np.array(body["events"], np.int32),
+            list(body["dropped"]),
+            body["since"],
+            body["held"],
+        )
