@@ -19,7 +19,8 @@ from spark_mjoin.model import Settings
 
 _LIMITS = ("maxRowsPerTrigger", "maxFilesPerTrigger", "maxBytesPerTrigger")
 _OVERFLOW = ("flush", "blockingThreshold", "diskFuel", "segmentCompression")
-_KNOWN = ("query", "on", "partitions", "memory", "overflow", "stateLocation", "stickyPartitions", *_OVERFLOW, *_LIMITS)
+_TOP = ("query", "on", "plan", "partitions", "memory", "overflow", "stateLocation", "stickyPartitions")
+_KNOWN = (*_TOP, *_OVERFLOW, *_LIMITS)
 _PLANNED = ("window", "goal")
 _POLICIES = ("adaptive", "coordinated", "largest", "random")
 _COMPRESSIONS = ("none", "lz4", "zstd")
@@ -183,6 +184,7 @@ def _settings(top: Mapping[str, str]) -> Settings:
         blocking_rows=defaults.blocking_rows if blocking is None else parse_count(blocking, "blockingThreshold"),
         fuel_bytes=defaults.fuel_bytes if fuel is None else parse_bytes(fuel, "diskFuel"),
         compression=None if compression == "none" else compression,
+        plan=top.get("plan", "").strip() or None,
     )
 
 

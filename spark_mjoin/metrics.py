@@ -76,6 +76,7 @@ class BatchCounts:
     """What one batch did in one partition, as its manifest keeps it."""
 
     rows_in: list[int]  # per input, rows that reached the state
+    below: dict[int, WorkCounts] = field(default_factory=dict)  # of arrivals, per operator of the plan under the root
     memory_to_memory: PhaseCounts = field(default_factory=PhaseCounts)
     disk_to_memory: PhaseCounts = field(default_factory=PhaseCounts)
     disk_to_disk: PhaseCounts = field(default_factory=PhaseCounts)
@@ -98,10 +99,12 @@ class BatchCounts:
     def rows_out(self) -> int:
         return sum(phase.rows for phase in self.phases)
 
-    @property
-    def work(self) -> WorkCounts:
-        """Of arrivals: the planner learns from these."""
-        return self.memory_to_memory.work
+    def work(self, operator: int = 0) -> WorkCounts:
+        """Of arrivals at one operator of the plan: the planner learns from these."""
+        return self.below.setdefault(operator, WorkCounts()) if operator else self.memory_to_memory.work
+
+    def _sum(self, name: str) -> int:
+        return sum(getattr(work, name) for work in (*(p.work for p in self.phases), *self.below.values()))
 
     def to_json(self) -> dict[str, Any]:
         out: dict[str, Any] = {"rowsIn": self.rows_in}
@@ -111,10 +114,11 @@ class BatchCounts:
                 f"{name}TimeMs": round(1000 * phase.seconds),
                 f"{name}Probes": phase.work.probes,
             }
+        out["memoryToMemoryProbes"] += sum(work.probes for work in self.below.values())
         return out | {
-            "hashes": sum(phase.work.hashes for phase in self.phases),
-            "moves": sum(phase.work.moves for phase in self.phases),
-            "comparisons": sum(phase.work.comparisons for phase in self.phases),
+            "hashes": self._sum("hashes"),
+            "moves": self._sum("moves"),
+            "comparisons": self._sum("comparisons"),
             "memoryUsedBytes": self.memory_bytes,
             "memoryPeakBytes": self.peak_bytes,
             "diskUsedBytes": self.disk_bytes,

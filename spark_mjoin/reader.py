@@ -5,7 +5,8 @@ was read. Spark keeps it in the checkpoint, and gives it back after a crash with
 
     {"query": "5f0c...", "version": 7, "positions": {"orders": {...}, "payments": {...}}, "plan": {...}}
 
-With a memory budget, `plan` holds the budget, the flush policy and the disk work of the batch (planner.manager).
+`plan` holds what was decided for the batch (planner.plan): the tree of joins, and with a memory budget that budget, the
+flush policy and the disk work (planner.manager).
 
 The id is drawn when a query begins and names the directory of its state: a new checkpoint never meets the state of an
 older run, and several queries may share one `stateLocation`.
@@ -26,7 +27,6 @@ import time
 import uuid
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -43,9 +43,11 @@ from pyspark.sql.streaming.datasource import (
 
 from spark_mjoin import filesystem, metrics, sources
 from spark_mjoin.errors import OptionError
-from spark_mjoin.model import DiskWork, JoinSpec, OverflowPlan, PartitionTask, Position, Settings, SourceSpec
+from spark_mjoin.model import JoinSpec, PartitionTask, Position, Settings, SourceSpec
 from spark_mjoin.planner import manager
+from spark_mjoin.planner import tree as trees
 from spark_mjoin.planner.fingerprint import describe, differences
+from spark_mjoin.planner.plan import Overflow, Plan
 from spark_mjoin.sources.memory_log import MemoryLog
 from spark_mjoin.sources.protocol import Limits, Source
 from spark_mjoin.state import meaning
@@ -80,7 +82,8 @@ class MJoinBatchReader(DataSourceReader):
             end[alias] = source.latest(start[alias], Limits(), found)
             ranges[alias] = source.plan(start[alias], end[alias], found)
         settings = self._settings
-        plan = _Plan.of(settings) if settings.memory_bytes is not None and settings.overflow == "spill" else None
+        spills = settings.memory_bytes is not None and settings.overflow == "spill"
+        plan = Plan(trees.chosen(settings.plan, self._spec), overflow=Overflow.of(settings) if spills else None)
         return [
             JoinPartition(
                 PartitionTask(
@@ -91,8 +94,8 @@ class MJoinBatchReader(DataSourceReader):
                     start,
                     end,
                     ranges,
+                    plan.of_partition(p, settings.partitions),
                     memory_bytes=_hard_limit(settings),
-                    overflow=plan.of_partition(p, settings.partitions) if plan else None,
                     compression=settings.compression,
                 )
             )
@@ -151,33 +154,54 @@ class MJoinStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             limits = Limits() if isinstance(limit, ReadAllAvailable) else limits
             positions[described.alias] = source.latest(start["positions"][described.alias], limits, found)
         self._start = start
-        plan = self._plan(start, positions)
-        if positions == start["positions"] and not (plan and any(plan["work"])):
+        plan, has_debt = self._plan(start, positions)
+        for waiting in plan.overflow.waiting if plan.overflow else ():
+            positions[waiting] = start["positions"][waiting]
+        if positions == start["positions"] and not has_debt:
             return start
-        planned = {} if plan is None else {"plan": plan}
+        body = plan.to_json(len(self._spec.inputs))
+        planned = {"plan": body} if body else {}
         return {"query": start["query"], "version": start["version"] + 1, "positions": positions, **planned}
 
-    def _plan(self, start: Offset, positions: Mapping[str, Position]) -> dict[str, Any] | None:
-        """How the next batch keeps to its memory, and the disk work that it does; None where all is in memory.
+    def _plan(self, start: Offset, positions: Mapping[str, Position]) -> tuple[Plan, bool]:
+        """How the next batch runs, and whether it has to, input or not, because there is disk work left.
 
-        With no new input and work left, only the version advances: a tick.
+        With no new input and disk work left, only the version advances: a tick.
         """
-        settings = self._settings
+        settings, spec = self._settings, self._spec
+        tree = trees.chosen(settings.plan, spec)
         if settings.overflow != "spill" or not (settings.memory_bytes or self._has_overflowed(start)):
-            return None
-        arriving = positions != start["positions"]
-        work = []
+            return Plan(tree), False
+        moving = {s.alias for s in spec.sources if positions[s.alias] != start["positions"][s.alias]}
+        arriving = frozenset(n for n, i in enumerate(spec.inputs) if spec.sources[i.source].alias in moving)
+        decisions, work = [], []
         for manifest in self._manifests(start):
-            operators = [] if manifest is None else [manager.Operator(self._spec, manifest)]
-            _, planned = manager.decide(operators, settings.fuel_bytes, arriving, self._ended and not arriving)
-            work.append(planned[0] if planned else ())
-        return _Plan.of(settings, tuple(work)).to_json()
+            operators = [] if manifest is None else self._committed(manifest)
+            decisions.append(manager.decide(operators, settings.fuel_bytes, arriving, self._ended and not arriving))
+            stays = manifest is None or trees.from_json(manifest["tree"]) == tree
+            work.append(decisions[-1].work if stays else ())  # a change of plan does all the work that there is
+        before = self._planned_at(start)
+        held = before.overflow is not None and bool(before.overflow.waiting)
+        waiting = frozenset() if held else frozenset.intersection(*(d.waiting for d in decisions))
+        sources = [s.alias for n, s in enumerate(spec.sources) if waiting >= self._inputs_of(n) and s.alias in moving]
+        return Plan(tree, overflow=Overflow.of(settings, work, sources)), any(d.work for d in decisions)
+
+    def _inputs_of(self, source: int) -> frozenset[int]:
+        return frozenset(n for n, i in enumerate(self._spec.inputs) if i.source == source)
+
+    def _committed(self, manifest: Mapping[str, Any]) -> list[manager.Committed]:
+        """The operators of the plan that a manifest was made by."""
+        places = trees.layout(self._spec, trees.from_json(manifest["tree"]))
+        return [manager.Committed(*pair) for pair in zip(places, manifest["operators"], strict=True)]
+
+    def _planned_at(self, offset: Offset) -> Plan:
+        return Plan.from_json(offset.get("plan", {}), len(self._spec.inputs))
 
     def _has_overflowed(self, offset: Offset) -> bool:
         """Whether a state that is gone on with without a budget had one before, and may have disk work left."""
         if self._overflowed is None:
             manifests = self._manifests(offset)
-            self._overflowed = any(m is not None and bool(m.get("residency")) for m in manifests)
+            self._overflowed = any(m is not None and "residency" in m["operators"][0] for m in manifests)
         return self._overflowed
 
     def _manifests(self, offset: Offset) -> list[dict[str, Any] | None]:
@@ -245,7 +269,7 @@ class MJoinStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             for (described, source), found in zip(self._with_specs(), logs, strict=True)
         }
         partitions = self._settings.partitions
-        plan, earlier = (_Plan.from_json(o["plan"]) if "plan" in o else None for o in (end, start))
+        plan, earlier = self._planned_at(end), self._planned_at(start)
         return [
             JoinPartition(
                 PartitionTask(
@@ -256,10 +280,10 @@ class MJoinStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
                     begin,
                     end["positions"],
                     ranges,
+                    plan.of_partition(p, partitions),
+                    earlier.of_partition(p, partitions),
                     location,
                     memory_bytes=_hard_limit(self._settings),
-                    overflow=plan.of_partition(p, partitions) if plan else None,
-                    earlier=earlier.of_partition(p, partitions) if earlier else None,
                     compression=self._settings.compression,
                 )
             )
@@ -361,40 +385,3 @@ def _hard_limit(settings: Settings) -> int | None:
     if settings.memory_bytes is None or settings.overflow != "fail":
         return None
     return settings.memory_bytes // settings.partitions
-
-
-@dataclass(frozen=True)
-class _Plan:
-    """What the offset says about memory and disk work, for all partitions.
-
-    It is in the offset because a replay must flush at the same points, with whatever options the query is started then.
-    """
-
-    memory_bytes: int | None
-    flush: str
-    blocking_rows: int
-    fuel_bytes: int
-    work: tuple[tuple[DiskWork, ...], ...]
-
-    @staticmethod
-    def of(settings: Settings, work: tuple[tuple[DiskWork, ...], ...] = ()) -> _Plan:
-        return _Plan(settings.memory_bytes, settings.flush, settings.blocking_rows, settings.fuel_bytes, work)
-
-    def of_partition(self, partition: int, partitions: int) -> OverflowPlan:
-        share = None if self.memory_bytes is None else self.memory_bytes // partitions
-        work = self.work[partition] if self.work else ()
-        return OverflowPlan(share, self.flush, self.blocking_rows, self.fuel_bytes, work)
-
-    def to_json(self) -> dict[str, Any]:
-        return {
-            "memory": self.memory_bytes,
-            "flush": self.flush,
-            "blocking": self.blocking_rows,
-            "fuel": self.fuel_bytes,
-            "work": [[[list(w.buckets), w.visited, w.urgent] for w in of] for of in self.work],
-        }
-
-    @staticmethod
-    def from_json(body: Mapping[str, Any]) -> _Plan:
-        work = tuple(tuple(DiskWork(tuple(b), visited, urgent) for b, visited, urgent in of) for of in body["work"])
-        return _Plan(body["memory"], body["flush"], body["blocking"], body["fuel"], work)
