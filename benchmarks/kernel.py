@@ -14,7 +14,7 @@ from spark_mjoin.metrics import BatchCounts
 from spark_mjoin.model import JoinSpec
 from spark_mjoin.phases import arrival
 from spark_mjoin.planner.graph import plan_join
-from spark_mjoin.state.partition import PartitionState
+from spark_mjoin.state.operator import OperatorState
 
 BATCH_ROWS = 50_000
 
@@ -33,7 +33,7 @@ def run_incremental(workload: Workload, tables: Tables, batch_rows: int = BATCH_
     empty with each call. The caller times the whole call; the plan is made in the first.
     """
     spec = _plan(workload.query, tuple((alias, table.schema) for alias, table in tables.items()))
-    state = PartitionState.empty(spec, {})
+    state = OperatorState.alone(spec)
     counts = BatchCounts([0] * len(spec.inputs))
     arriving = [tables[input.alias].to_batches(max_chunksize=batch_rows) for input in spec.inputs]
     results: list[pa.RecordBatch] = []

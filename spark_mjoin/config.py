@@ -20,12 +20,8 @@ from spark_mjoin.model import Settings
 _LIMITS = ("maxRowsPerTrigger", "maxFilesPerTrigger", "maxBytesPerTrigger")
 _OVERFLOW = ("flush", "blockingThreshold", "diskFuel", "segmentCompression")
 _WINDOWS = ("window", "expiry", "idleTimeout")
-_KNOWN = (
-    *("query", "on", "partitions", "memory", "overflow", "stateLocation", "stickyPartitions"),
-    *_OVERFLOW,
-    *_WINDOWS,
-    *_LIMITS,
-)
+_TOP = ("query", "on", "plan", "partitions", "memory", "overflow", "stateLocation", "stickyPartitions")
+_KNOWN = (*_TOP, *_OVERFLOW, *_WINDOWS, *_LIMITS)
 _PLANNED = ("goal",)
 OF_INPUTS = ("window", "timestamp", "watermark")  # per source, and not for the source itself to read
 _POLICIES = ("adaptive", "coordinated", "largest", "random")
@@ -285,6 +281,7 @@ def _settings(top: Mapping[str, str]) -> Settings:
         compression=None if compression == "none" else compression,
         expiry=_choice(top, "expiry", ("lazy", "active"), defaults.expiry),
         idle_seconds=None if idle is None else parse_duration(idle, "idleTimeout") / 1e6,
+        plan=top.get("plan", "").strip() or None,
     )
 
 

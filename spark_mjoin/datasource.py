@@ -50,6 +50,7 @@ class MJoinDataSource(DataSource):
             from spark_mjoin import sources
             from spark_mjoin.config import Options
             from spark_mjoin.errors import OptionError
+            from spark_mjoin.planner import tree
             from spark_mjoin.planner.graph import plan_join
 
             options = Options.parse(self.options)
@@ -68,6 +69,7 @@ class MJoinDataSource(DataSource):
                         "option 'flush': 'coordinated' needs a key that all inputs have, and this join has none; "
                         "'adaptive', 'largest' and 'random' work on every join"
                     )
+            tree.chosen(settings.plan, spec)  # a plan that does not fit is an error now
             self._compiled = spec, settings
         return self._compiled
 

@@ -76,6 +76,7 @@ class BatchCounts:
     """What one batch did in one partition, as its manifest keeps it."""
 
     rows_in: list[int]  # per input, rows that reached the state
+    below: dict[int, WorkCounts] = field(default_factory=dict)  # of arrivals, per operator of the plan under the root
     memory_to_memory: PhaseCounts = field(default_factory=PhaseCounts)
     disk_to_memory: PhaseCounts = field(default_factory=PhaseCounts)
     disk_to_disk: PhaseCounts = field(default_factory=PhaseCounts)
@@ -100,10 +101,12 @@ class BatchCounts:
     def rows_out(self) -> int:
         return sum(phase.rows for phase in self.phases)
 
-    @property
-    def work(self) -> WorkCounts:
-        """Of arrivals: the planner learns from these."""
-        return self.memory_to_memory.work
+    def work(self, operator: int = 0) -> WorkCounts:
+        """Of arrivals at one operator of the plan: the planner learns from these."""
+        return self.below.setdefault(operator, WorkCounts()) if operator else self.memory_to_memory.work
+
+    def _sum(self, name: str) -> int:
+        return sum(getattr(work, name) for work in (*(p.work for p in self.phases), *self.below.values()))
 
     def to_json(self) -> dict[str, Any]:
         out: dict[str, Any] = {"rowsIn": self.rows_in}
@@ -113,10 +116,11 @@ class BatchCounts:
                 f"{name}TimeMs": round(1000 * phase.seconds),
                 f"{name}Probes": phase.work.probes,
             }
+        out["memoryToMemoryProbes"] += sum(work.probes for work in self.below.values())
         return out | {
-            "hashes": sum(phase.work.hashes for phase in self.phases),
-            "moves": sum(phase.work.moves for phase in self.phases),
-            "comparisons": sum(phase.work.comparisons for phase in self.phases),
+            "hashes": self._sum("hashes"),
+            "moves": self._sum("moves"),
+            "comparisons": self._sum("comparisons"),
             "memoryUsedBytes": self.memory_bytes,
             "memoryPeakBytes": self.peak_bytes,
             "diskUsedBytes": self.disk_bytes,
@@ -169,7 +173,7 @@ def report(
         batch = manifest["batch"]
         for name in _SUMMED:
             sums[name] += batch.get(name, 0)
-        dropped = manifest["progress"]["dropped"] if manifest.get("progress") else [0] * len(aliases)
+        dropped = manifest.get("dropped", [0] * len(aliases))
         held = [a - b for a, b in zip(manifest["rows"], dropped, strict=True)]
         rows = [a + b for a, b in zip(rows, held, strict=True)]
         rows_in = [a + b for a, b in zip(rows_in, batch["rowsIn"], strict=True)]

@@ -118,6 +118,7 @@ class InputSpec:
     stored: tuple[StoredColumn, ...]
     keys: tuple[tuple[int, int], ...]  # (key class, ordinal in `stored`), sorted by class
     payload: tuple[tuple[str, int], ...]  # (column, ordinal in `stored`): where later expressions find a column
+    joined: bool = False  # its rows are the results of another join of the plan, as that passes them on
     window: Window | None = None  # None: its rows count for ever
     time: int | None = None  # ordinal in `stored` of the event time, where some input has a window in time
     lateness: int = 0  # microseconds that a row may be behind the newest of its input
@@ -147,6 +148,7 @@ class JoinSpec:
     residuals: tuple[Residual, ...]
     output: tuple[OutputColumn, ...]
     schema: pa.Schema  # of the output, canonical
+    passes_on: tuple[tuple[int, int], ...] = ()  # below another join, instead of output: (input, stored column)
 
     def classes_of(self, input: int) -> frozenset[int]:
         return frozenset(c for c, _ in self.inputs[input].keys)
@@ -179,6 +181,27 @@ class ProbeOrder:
     steps: tuple[ProbeStep, ...]
 
 
+# --- the plan --------------------------------------------------------------------------------------------------
+
+Tree = int | tuple["Tree", ...]
+"""A plan: a number is an input of the join, a tuple an MJoin over its members. Operators are numbered in preorder."""
+
+
+@dataclass(frozen=True)
+class OperatorSpec:
+    """One MJoin of a plan: what it joins, and where its results go."""
+
+    number: int  # in preorder: the root is 0
+    spec: JoinSpec  # over its members, which are inputs of the whole join or results of other operators
+    leaves: tuple[tuple[int, ...], ...]  # per member, the inputs of the whole join below it
+    parent: tuple[int, int] | None  # the operator that takes its results, and as which member; None for the root
+
+    @property
+    def inputs(self) -> frozenset[int]:
+        """All inputs of the whole join below it."""
+        return frozenset(i for leaves in self.leaves for i in leaves)
+
+
 # --- execution -------------------------------------------------------------------------------------------------
 
 
@@ -196,6 +219,7 @@ class Settings:
     compression: str | None = None  # of segments
     expiry: str = "lazy"  # when rows outside their window leave memory: as soon as possible, or many together
     idle_seconds: float | None = None  # how long a source may give nothing and still hold the others' rows back
+    plan: str | None = None  # the tree of joins that the user wants
     shim: bool = False  # whether the jar is there: it asks for metrics when a batch is done, and takes tasks' reports
 
 
@@ -210,6 +234,7 @@ class DiskWork:
     buckets: tuple[int, ...]  # of the main class for a pass, of the input's own for a visit
     visited: int | None = None  # the input whose disk part is joined with the others' memory; None: a pass
     urgent: bool = False  # to be done even when inputs do not block
+    operator: int = 0  # of the plan
 
 
 @dataclass(frozen=True)
@@ -225,10 +250,20 @@ class OverflowPlan:
 
 @dataclass(frozen=True)
 class Expiry:
-    """What is late in a batch and what can be dropped before it: decided on the driver and recorded in the offset."""
+    """What is late in a batch and what can be dropped before it."""
 
     watermarks: tuple[int | None, ...]  # per input, the event time below which a row is late; None: not known yet
     active: bool = False  # rows leave as soon as they can, not when a part of all can
+
+
+@dataclass(frozen=True)
+class BatchPlan:
+    """How a partition runs one batch: decided on the driver and recorded in the offset."""
+
+    tree: Tree
+    orders: tuple[tuple[tuple[int, ...] | None, ...], ...] = ()  # per operator and member, the members it probes
+    overflow: OverflowPlan | None = None  # how to keep to a budget; None: everything stays in memory
+    expiry: Expiry | None = None  # None: no input has a window
 
 
 @dataclass(frozen=True)
@@ -242,13 +277,11 @@ class PartitionTask:
     start: Mapping[str, Position]  # source alias -> position at `version`
     end: Mapping[str, Position]
     ranges: Mapping[str, list[Range]]  # source alias -> rows between start and end
+    plan: BatchPlan
+    earlier: BatchPlan | None = None  # of the batch before, should it have to be made up for
     location: str | None = None  # directory of the query's state; None: a batch read, which keeps none
     memory_bytes: int | None = None  # the partition's budget where exceeding it is an error
-    overflow: OverflowPlan | None = None  # how to keep to a budget; None: everything stays in memory
-    earlier: OverflowPlan | None = None  # the same for the batch before, should it have to be made up for
     compression: str | None = None  # of segments
-    expiry: Expiry | None = None  # None: no input has a window
-    earlier_expiry: Expiry | None = None  # the same for the batch before
 
     @property
     def share(self) -> tuple[int, int]:

@@ -5,9 +5,8 @@ was read. Spark keeps it in the checkpoint, and gives it back after a crash with
 
     {"query": "5f0c...", "version": 7, "positions": {"orders": {...}, "payments": {...}}, "plan": {...}}
 
-With a memory budget, `plan` holds the budget, the flush policy and the disk work of the batch (planner.manager). With
-windows, `windows` holds the watermarks of the batch; they follow from what the batches before have committed, and from
-the clock where an input is idle.
+`plan` holds what was decided for the batch (planner.plan): the tree of joins, and with a memory budget that budget, the
+flush policy and the disk work (planner.manager).
 
 The id is drawn when a query begins and names the directory of its state: a new checkpoint never meets the state of an
 older run, and several queries may share one `stateLocation`.
@@ -28,7 +27,7 @@ import time
 import uuid
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import replace
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -45,9 +44,11 @@ from pyspark.sql.streaming.datasource import (
 
 from spark_mjoin import filesystem, metrics, sources
 from spark_mjoin.errors import OptionError
-from spark_mjoin.model import DiskWork, Expiry, JoinSpec, OverflowPlan, PartitionTask, Position, Settings, SourceSpec
+from spark_mjoin.model import Expiry, JoinSpec, PartitionTask, Position, Settings, SourceSpec
 from spark_mjoin.planner import manager
+from spark_mjoin.planner import tree as trees
 from spark_mjoin.planner.fingerprint import describe, differences
+from spark_mjoin.planner.plan import Overflow, Plan
 from spark_mjoin.planner.watermarks import advance
 from spark_mjoin.sources.memory_log import MemoryLog
 from spark_mjoin.sources.protocol import Limits, Source
@@ -83,7 +84,12 @@ class MJoinBatchReader(DataSourceReader):
             end[alias] = source.latest(start[alias], Limits(), found)
             ranges[alias] = source.plan(start[alias], end[alias], found)
         settings = self._settings
-        plan = _Plan.of(settings) if settings.memory_bytes is not None and settings.overflow == "spill" else None
+        spills = settings.memory_bytes is not None and settings.overflow == "spill"
+        plan = Plan(
+            trees.chosen(settings.plan, self._spec),
+            overflow=Overflow.of(settings) if spills else None,
+            expiry=Expiry((None,) * len(self._spec.inputs)) if self._spec.windowed else None,
+        )
         return [
             JoinPartition(
                 PartitionTask(
@@ -94,10 +100,9 @@ class MJoinBatchReader(DataSourceReader):
                     start,
                     end,
                     ranges,
+                    plan.of_partition(p, settings.partitions),
                     memory_bytes=_hard_limit(settings),
-                    overflow=plan.of_partition(p, settings.partitions) if plan else None,
                     compression=settings.compression,
-                    expiry=_expiry(self._spec, {}),
                 )
             )
             for p in range(settings.partitions)
@@ -156,56 +161,75 @@ class MJoinStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             limits = Limits() if isinstance(limit, ReadAllAvailable) else limits
             positions[described.alias] = source.latest(start["positions"][described.alias], limits, found)
         self._start = start
-        plan = self._plan(start, positions)
-        if positions == start["positions"] and not (plan and any(plan["work"])):
+        plan, has_debt = self._plan(start, positions)
+        for waiting in plan.overflow.waiting if plan.overflow else ():
+            positions[waiting] = start["positions"][waiting]
+        if positions == start["positions"] and not has_debt:
             return start
-        planned = {} if plan is None else {"plan": plan}
         if self._spec.windowed:
-            planned["windows"] = self._watermarks(start, positions)
+            plan = replace(plan, expiry=self._expiry(start, positions))
+        body = plan.to_json(len(self._spec.inputs))
+        planned = {"plan": body} if body else {}
         return {"query": start["query"], "version": start["version"] + 1, "positions": positions, **planned}
 
-    def _plan(self, start: Offset, positions: Mapping[str, Position]) -> dict[str, Any] | None:
-        """How the next batch keeps to its memory, and the disk work that it does; None where all is in memory.
+    def _plan(self, start: Offset, positions: Mapping[str, Position]) -> tuple[Plan, bool]:
+        """How the next batch runs, and whether it has to, input or not, because there is disk work left.
 
-        With no new input and work left, only the version advances: a tick.
+        With no new input and disk work left, only the version advances: a tick.
         """
-        settings = self._settings
+        settings, spec = self._settings, self._spec
+        tree = trees.chosen(settings.plan, spec)
         if settings.overflow != "spill" or not (settings.memory_bytes or self._has_overflowed(start)):
-            return None
-        arriving = positions != start["positions"]
-        work = []
+            return Plan(tree), False
+        moving = {s.alias for s in spec.sources if positions[s.alias] != start["positions"][s.alias]}
+        arriving = frozenset(n for n, i in enumerate(spec.inputs) if spec.sources[i.source].alias in moving)
+        decisions, work = [], []
         for manifest in self._manifests(start):
-            operators = [] if manifest is None else [manager.Operator(self._spec, manifest)]
-            _, planned = manager.decide(operators, settings.fuel_bytes, arriving, self._ended and not arriving)
-            work.append(planned[0] if planned else ())
-        return _Plan.of(settings, tuple(work)).to_json()
+            operators = [] if manifest is None else self._committed(manifest)
+            decisions.append(manager.decide(operators, settings.fuel_bytes, arriving, self._ended and not arriving))
+            stays = manifest is None or trees.from_json(manifest["tree"]) == tree
+            work.append(decisions[-1].work if stays else ())  # a change of plan does all the work that there is
+        before = self._planned_at(start)
+        held = before.overflow is not None and bool(before.overflow.waiting)
+        waiting = frozenset() if held else frozenset.intersection(*(d.waiting for d in decisions))
+        sources = [s.alias for n, s in enumerate(spec.sources) if waiting >= self._inputs_of(n) and s.alias in moving]
+        return Plan(tree, overflow=Overflow.of(settings, work, sources)), any(d.work for d in decisions)
 
-    def _watermarks(self, start: Offset, positions: Mapping[str, Position]) -> dict[str, Any]:
+    def _expiry(self, start: Offset, positions: Mapping[str, Position]) -> Expiry:
         """What is late in the next batch. Watermarks move past a batch that every partition has committed.
 
         So all batches that a partition may have to make up for (task._rebuild) have the same ones.
         """
-        now, idle_after = time.monotonic(), self._settings.idle_seconds
+        spec, settings, now = self._spec, self._settings, time.monotonic()
         for alias, position in positions.items():
             if position != start["positions"][alias]:
                 self._delivered[alias] = now
-        before = _expiry(self._spec, start)
-        assert before is not None
-        marks, manifests = before.watermarks, self._manifests(start)
-        if all(m is not None and m["version"] == start["version"] for m in manifests):
-            aliases = [self._spec.sources[i.source].alias for i in self._spec.inputs]
-            idle = [
-                i for i, a in enumerate(aliases) if idle_after is not None and now - self._delivered[a] > idle_after
-            ]
-            seen = next(m["progress"]["seen"] for m in manifests if m is not None)
-            marks = advance(self._spec, marks, seen, idle)
-        return {"watermarks": list(marks), "active": self._settings.expiry == "active"}
+        before = self._planned_at(start).expiry
+        marks = before.watermarks if before is not None else (None,) * len(spec.inputs)
+        committed = [m for m in self._manifests(start) if m is not None and m["version"] == start["version"]]
+        if len(committed) == settings.partitions:
+            waits = [now - self._delivered[spec.sources[i.source].alias] for i in spec.inputs]
+            limit = settings.idle_seconds
+            idle = [i for i, seconds in enumerate(waits) if limit is not None and seconds > limit]
+            marks = advance(spec, marks, committed[0]["operators"][0]["progress"]["seen"], idle)
+        return Expiry(marks, settings.expiry == "active" or settings.overflow == "fail")
+
+    def _inputs_of(self, source: int) -> frozenset[int]:
+        return frozenset(n for n, i in enumerate(self._spec.inputs) if i.source == source)
+
+    def _committed(self, manifest: Mapping[str, Any]) -> list[manager.Committed]:
+        """The operators of the plan that a manifest was made by."""
+        places = trees.layout(self._spec, trees.from_json(manifest["tree"]))
+        return [manager.Committed(*pair) for pair in zip(places, manifest["operators"], strict=True)]
+
+    def _planned_at(self, offset: Offset) -> Plan:
+        return Plan.from_json(offset.get("plan", {}), len(self._spec.inputs))
 
     def _has_overflowed(self, offset: Offset) -> bool:
         """Whether a state that is gone on with without a budget had one before, and may have disk work left."""
         if self._overflowed is None:
-            manifests = self._manifests(offset)
-            self._overflowed = any(m is not None and bool(m.get("residency")) for m in manifests)
+            operators = [o for m in self._manifests(offset) if m is not None for o in m["operators"]]
+            self._overflowed = any(any(o["residency"]["departures"]) for o in operators if "residency" in o)
         return self._overflowed
 
     def _manifests(self, offset: Offset) -> list[dict[str, Any] | None]:
@@ -273,7 +297,7 @@ class MJoinStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             for (described, source), found in zip(self._with_specs(), logs, strict=True)
         }
         partitions = self._settings.partitions
-        plan, earlier = (_Plan.from_json(o["plan"]) if "plan" in o else None for o in (end, start))
+        plan, earlier = self._planned_at(end), self._planned_at(start)
         return [
             JoinPartition(
                 PartitionTask(
@@ -284,13 +308,11 @@ class MJoinStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
                     begin,
                     end["positions"],
                     ranges,
+                    plan.of_partition(p, partitions),
+                    earlier.of_partition(p, partitions),
                     location,
                     memory_bytes=_hard_limit(self._settings),
-                    overflow=plan.of_partition(p, partitions) if plan else None,
-                    earlier=earlier.of_partition(p, partitions) if earlier else None,
                     compression=self._settings.compression,
-                    expiry=_expiry(self._spec, end),
-                    earlier_expiry=_expiry(self._spec, start),
                 )
             )
             for p in range(partitions)
@@ -391,48 +413,3 @@ def _hard_limit(settings: Settings) -> int | None:
     if settings.memory_bytes is None or settings.overflow != "fail":
         return None
     return settings.memory_bytes // settings.partitions
-
-
-def _expiry(spec: JoinSpec, offset: Mapping[str, Any]) -> Expiry | None:
-    """What an offset says about windows; before the first batch, and in a batch read, nothing is late."""
-    if not spec.windowed:
-        return None
-    recorded = offset.get("windows", {"watermarks": [None] * len(spec.inputs), "active": False})
-    return Expiry(tuple(recorded["watermarks"]), recorded["active"])
-
-
-@dataclass(frozen=True)
-class _Plan:
-    """What the offset says about memory and disk work, for all partitions.
-
-    It is in the offset because a replay must flush at the same points, with whatever options the query is started then.
-    """
-
-    memory_bytes: int | None
-    flush: str
-    blocking_rows: int
-    fuel_bytes: int
-    work: tuple[tuple[DiskWork, ...], ...]
-
-    @staticmethod
-    def of(settings: Settings, work: tuple[tuple[DiskWork, ...], ...] = ()) -> _Plan:
-        return _Plan(settings.memory_bytes, settings.flush, settings.blocking_rows, settings.fuel_bytes, work)
-
-    def of_partition(self, partition: int, partitions: int) -> OverflowPlan:
-        share = None if self.memory_bytes is None else self.memory_bytes // partitions
-        work = self.work[partition] if self.work else ()
-        return OverflowPlan(share, self.flush, self.blocking_rows, self.fuel_bytes, work)
-
-    def to_json(self) -> dict[str, Any]:
-        return {
-            "memory": self.memory_bytes,
-            "flush": self.flush,
-            "blocking": self.blocking_rows,
-            "fuel": self.fuel_bytes,
-            "work": [[[list(w.buckets), w.visited, w.urgent] for w in of] for of in self.work],
-        }
-
-    @staticmethod
-    def from_json(body: Mapping[str, Any]) -> _Plan:
-        work = tuple(tuple(DiskWork(tuple(b), visited, urgent) for b, visited, urgent in of) for of in body["work"])
-        return _Plan(body["memory"], body["flush"], body["blocking"], body["fuel"], work)

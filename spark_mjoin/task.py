@@ -15,21 +15,22 @@ from __future__ import annotations
 import logging
 import time
 from collections import OrderedDict
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from functools import partial
 from tempfile import TemporaryDirectory
 
-import numpy as np
 import pyarrow as pa
 
 from spark_mjoin import sources
 from spark_mjoin.errors import MemoryBudgetError, StateError
-from spark_mjoin.join.operator import Bound
 from spark_mjoin.metrics import BatchCounts
-from spark_mjoin.model import DiskWork, Expiry, JoinSpec, OverflowPlan, PartitionTask, Position, Range
-from spark_mjoin.phases import arrival, cleanup, expiry, overflow, reactive
+from spark_mjoin.model import BatchPlan, JoinSpec, PartitionTask, Position, Range
+from spark_mjoin.phases import arrival, expiry, overflow
+from spark_mjoin.phases.pipeline import Pipeline
+from spark_mjoin.phases.replan import replan
+from spark_mjoin.planner.tree import layout
 from spark_mjoin.state import meaning
 from spark_mjoin.state.partition import PartitionState
 from spark_mjoin.state.source_log import DurableLog
@@ -43,11 +44,11 @@ def run(task: PartitionTask, attempt: str) -> Iterator[pa.RecordBatch]:
     with _store(task) as store:
         counts = BatchCounts([0] * len(task.spec.inputs), cache_hits=int(_CACHE.holds(task)))
         state = load(task, store, attempt)
-        plans = task.overflow, task.expiry
-        yield from _advance(task, *plans, task.ranges, task.version + 1, state, store, counts, attempt)
+        batch = _batch(task.plan, task.version + 1, state, store, counts, attempt)
+        yield from _advance(task, task.plan, task.ranges, batch)
         if task.location is not None:
-            _commit(state, store, task.version + 1, task.end, counts, attempt)
-            _CACHE.put(task, state)
+            _commit(batch, task.end)
+            _CACHE.put(task, batch.state)
 
 
 @contextmanager
@@ -60,101 +61,58 @@ def _store(task: PartitionTask) -> Iterator[StateStore]:
         yield StateStore(directory, task.partition, task.compression)
 
 
+def _batch(
+    plan: BatchPlan, version: int, state: PartitionState, store: StateStore, counts: BatchCounts, attempt: str
+) -> Pipeline:
+    return Pipeline(state, store, plan.overflow, plan.expiry, version, attempt, counts, time.perf_counter)
+
+
 def _advance(
-    task: PartitionTask,
-    plan: OverflowPlan | None,
-    windows: Expiry | None,
-    ranges: Mapping[str, list[Range]],
-    version: int,
-    state: PartitionState,
-    store: StateStore,
-    counts: BatchCounts,
-    attempt: str,
+    task: PartitionTask, plan: BatchPlan, ranges: Mapping[str, list[Range]], batch: Pipeline
 ) -> Iterator[pa.RecordBatch]:
-    """Take in what arrives, then do the disk work that there is time for; the state is that of `version` then."""
-    if windows is not None:
-        expiry.begin(state, windows, counts)
-
-    def arrivals() -> Iterator[Bound | None]:
-        for number in range(len(task.spec.inputs)):
-            for batch in read(task.spec, number, ranges):
-                yield from arrival.arrive(state, number, batch, task.share, counts)
-                counts.peak_bytes = max(counts.peak_bytes, state.nbytes())
-                if windows is not None and (expiry.is_due_meanwhile(state) or _is_over(task, plan, state)):
-                    yield None
-                    expiry.from_memory(state, counts)
-                _check_budget(task, state)
-                if plan is not None and overflow.is_over(state, plan):
-                    yield None
-                    overflow.make_room(state, plan, store, version, attempt, counts)
-
-    yield from counts.memory_to_memory.timed(arrival.results(state, arrivals()), time.perf_counter)
-    if plan is None:
-        return
-    fuel = plan.fuel_bytes
-    for work in _disk_work(task, plan, state, sum(counts.rows_in)):
-        if fuel <= 0:
-            break
-        for number in range(len(state.tables)):
-            store.save(state, number, version, attempt)
-        fuel -= state.stored_bytes(work.buckets, work.visited)
-        area, buckets = overflow.work_area(plan), work.buckets
-        if work.visited is None:
-            phase = counts.disk_to_disk
-            batches = cleanup.clean(state, store, buckets, area, phase)
-            if windows is not None:
-                batches = _then(batches, partial(expiry.after_pass, state, store, buckets, counts))
-        else:
-            phase = counts.disk_to_memory
-            batches = reactive.visit(state, store, work.visited, buckets[0], area, phase)
-        yield from phase.timed(batches, time.perf_counter)
-        counts.peak_bytes = max(counts.peak_bytes, state.nbytes() + phase.peak_bytes)
+    """Take in what arrives, then do the disk work that there is time for; the state is that of batch.version then."""
+    if batch.state.tree != plan.tree:
+        yield from replan(batch, plan.tree, layout(task.spec, plan.tree))
+    arriving = ((i, rows) for i in range(len(task.spec.inputs)) for rows in read(task.spec, i, ranges))
+    yield from batch.arrivals(arriving, task.share, lambda: _check_budget(task, batch.state))
+    if task.location is None:  # a batch read, after which nothing comes
+        yield from batch.settle()
+    elif plan.overflow is not None:
+        fuel = plan.overflow.fuel_bytes
+        for work in plan.overflow.work:
+            if fuel > 0 and (work.urgent or sum(batch.counts.rows_in) < plan.overflow.blocking_rows):
+                fuel -= batch.state.operators[work.operator].stored_bytes(work.buckets, work.visited)
+                yield from batch.disk_work(work)
 
 
-def _then(batches: Iterator[pa.RecordBatch], act: Callable[[], None]) -> Iterator[pa.RecordBatch]:
-    yield from batches
-    act()
-
-
-def _disk_work(task: PartitionTask, plan: OverflowPlan, state: PartitionState, rows_in: int) -> Sequence[DiskWork]:
-    """What is planned, if the inputs leave time for it; a batch read, after which nothing comes, does all there is."""
-    if task.location is None:
-        debt = tuple(int(b) for b in np.flatnonzero(state.groups.in_debt()))
-        return [DiskWork(debt)] if debt else []
-    return [work for work in plan.work if work.urgent or rows_in < plan.blocking_rows]
-
-
-def _commit(
-    state: PartitionState,
-    store: StateStore,
-    version: int,
-    positions: Mapping[str, Position],
-    counts: BatchCounts,
-    attempt: str,
-) -> None:
-    if state.spec.windowed:
-        expiry.look(state)
-    counts.memory_bytes = state.nbytes()
-    counts.rows_resident = sum(table.rows for table in state.tables)
-    counts.rows_deferred = state.groups.deferred_rows()
-    counts.expected_results = state.results + counts.rows_out + float(state.groups.missing().sum())
-    store.commit(state, version, positions, counts, attempt)
+def _commit(batch: Pipeline, positions: Mapping[str, Position]) -> None:
+    counts, operators = batch.counts, batch.state.operators
+    for operator in operators:
+        expiry.look(operator)
+    counts.memory_bytes = batch.state.nbytes()
+    counts.rows_resident = sum(table.rows for operator in operators for table in operator.tables)
+    counts.rows_deferred = sum(operator.groups.deferred_rows() for operator in operators)
+    missing = zip(operators, batch.state.worth(), strict=True)
+    owed = sum(float(operator.groups.missing().sum()) * worth for operator, worth in missing)
+    counts.expected_results = batch.state.results + counts.rows_out + owed
+    batch.store.commit(batch.state, batch.version, positions, counts, batch.attempt)
 
 
 def load(task: PartitionTask, store: StateStore, attempt: str) -> PartitionState:
     """The state at task.version: from this process's cache, the store, or both; what is missing, from the input."""
-    plan = task.overflow
+    tree, plan = task.plan.tree, task.plan.overflow
     if task.location is None:
-        return PartitionState.empty(task.spec, task.start, tracked=plan is not None)
+        return PartitionState.empty(tree, layout(task.spec, tree), task.start, tracked=plan is not None)
     state = _CACHE.take(task)
     if state is not None and not _usable(state, task, store):
         state = None
     if state is None:
         initial = meaning.initial_positions(task.location)
         grown = (lambda state: overflow.shrink(state, plan)) if plan is not None else (lambda state: None)
-        state = store.load(task.spec, task.version, initial, plan is not None, grown)
+        operators = partial(layout, task.spec)
+        state = store.load(operators, tree, task.version, initial, plan is not None, grown)
     if state.version < task.version:
-        _rebuild(task, state, store, attempt)
+        state = _rebuild(task, state, store, attempt)
     if not _is_before(state, task):
         raise StateError(
             f"state version {task.version} in {store.directory.location} was made from other input than the checkpoint "
@@ -169,9 +127,9 @@ def _usable(state: PartitionState, task: PartitionTask, store: StateStore) -> bo
 
     One that is over a budget cannot: loading lets rows leave in an order that does not depend on this process.
     """
-    if state.version > task.version or state.spec != task.spec:
+    if state.version > task.version:
         return False
-    plan = task.overflow
+    plan = task.plan.overflow
     if plan is not None and (not state.tracked or overflow.is_over(state, plan)):
         return False
     return store.catch_up(state, task.version) and _is_before(state, task)
@@ -192,12 +150,13 @@ def read(spec: JoinSpec, number: int, ranges: Mapping[str, list[Range]]) -> Iter
         yield from source.read(range, input.columns)
 
 
-def _rebuild(task: PartitionTask, state: PartitionState, store: StateStore, attempt: str) -> None:
+def _rebuild(task: PartitionTask, state: PartitionState, store: StateStore, attempt: str) -> PartitionState:
     """Read again the input of batches that were given out without this partition's task coming to its end.
 
     Their results are not needed any more: rows are only inserted, unless the state depends on what they gave, as it
-    does where rows leave memory. Committed at once: when no task ever comes to its end, as under `df.show()` in every
-    foreachBatch, each batch reads again only the one before.
+    does where rows leave memory or the state, and where results of one operator are rows of another. Committed at once:
+    when no task ever comes to its end, as under `df.show()` in every foreachBatch, each batch reads again only the one
+    before.
     """
     log.warning("state version %d was not committed; reading again from version %d", task.version, state.version)
     assert task.location is not None
@@ -206,24 +165,18 @@ def _rebuild(task: PartitionTask, state: PartitionState, store: StateStore, atte
         history = DurableLog(task.location, source.alias)
         since, until = state.positions[source.alias], task.start[source.alias]
         ranges[source.alias] = sources.open_source(source).plan(since, until, history)
-    counts = BatchCounts([0] * len(task.spec.inputs))
-    if state.tracked:
-        plans = task.earlier, task.earlier_expiry
-        for _ in _advance(task, *plans, ranges, task.version, state, store, counts, attempt):
+    plan = task.earlier or BatchPlan(state.tree)
+    batch = _batch(plan, task.version, state, store, BatchCounts([0] * len(task.spec.inputs)), attempt)
+    if state.tracked or len(state.operators) > 1 or plan.tree != state.tree:
+        for _ in _advance(task, plan, ranges, batch):
             continue
     else:
         for number in range(len(task.spec.inputs)):
-            for batch in read(task.spec, number, ranges):
-                arrival.insert(state, number, batch, task.share, counts)
+            for rows in read(task.spec, number, ranges):
+                arrival.insert(state.root, state.root.place.leaves.index((number,)), rows, task.share, batch.counts)
                 _check_budget(task, state)
-    _commit(state, store, task.version, task.start, counts, attempt)
-
-
-def _is_over(task: PartitionTask, plan: OverflowPlan | None, state: PartitionState) -> bool:
-    """Whether the state has reached its budget, of either kind."""
-    if task.memory_bytes is not None and state.nbytes() > task.memory_bytes:
-        return True
-    return plan is not None and overflow.is_over(state, plan)
+    _commit(batch, task.start)
+    return batch.state
 
 
 def _check_budget(task: PartitionTask, state: PartitionState) -> None:
@@ -243,20 +196,21 @@ class StateCache:
     """
 
     limit_bytes: int = 1 << 30
-    _states: OrderedDict[tuple[str, int], PartitionState] = field(default_factory=OrderedDict)
+    _states: OrderedDict[tuple[str, int], tuple[JoinSpec, PartitionState]] = field(default_factory=OrderedDict)
 
     def holds(self, task: PartitionTask) -> bool:
         """Whether nothing has to be read to go on."""
-        state = self._states.get((task.location or "", task.partition))
-        return state is not None and state.version == task.version and state.spec == task.spec
+        spec, state = self._states.get((task.location or "", task.partition), (None, None))
+        return state is not None and state.version == task.version and spec == task.spec
 
     def take(self, task: PartitionTask) -> PartitionState | None:
-        return self._states.pop((task.location or "", task.partition), None)
+        spec, state = self._states.pop((task.location or "", task.partition), (None, None))
+        return state if spec == task.spec else None
 
     def put(self, task: PartitionTask, state: PartitionState) -> None:
         """Keep a state; the least recently used ones of others go when all together exceed the limit."""
-        self._states[task.location or "", task.partition] = state
-        while len(self._states) > 1 and sum(s.nbytes() for s in self._states.values()) > self.limit_bytes:
+        self._states[task.location or "", task.partition] = task.spec, state
+        while len(self._states) > 1 and sum(s.nbytes() for _, s in self._states.values()) > self.limit_bytes:
             self._states.popitem(last=False)
 
     def clear(self) -> None:

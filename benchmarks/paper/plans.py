@@ -4,7 +4,7 @@
                                 over its memory: make_room ──┘
     no arrival for `blocking` seconds: disk work, piece by piece, until the next;  inputs ended: clean-up, bottom up
 
-A join of the tree is a `PartitionState` of the engine with memory and a store of its own, driven through the phases as
+A join of the tree is an `OperatorState` of the engine with memory and a store of its own, driven through the phases as
 `spark_mjoin.task` does. One n-way join is a tree of one node; a plan of XJoins is a tree of two-input joins. Memory is
 divided between the joins of a plan by their weights. All share one processor, so the work of one delays all.
 
@@ -33,6 +33,7 @@ from spark_mjoin.phases import arrival, cleanup, overflow, reactive
 from spark_mjoin.planner.graph import plan_join
 from spark_mjoin.planner.manager import plan_work
 from spark_mjoin.planner.orders import probe_order
+from spark_mjoin.state.operator import OperatorState
 from spark_mjoin.state.partition import PartitionState
 from spark_mjoin.state.store import StateStore
 
@@ -110,7 +111,7 @@ class _Operator:
     """One join of a plan."""
 
     spec: JoinSpec
-    state: PartitionState
+    state: OperatorState
     store: StateStore
     overflow: OverflowPlan | None
     order: Sequence[int] | str
@@ -118,16 +119,21 @@ class _Operator:
     counts: BatchCounts = field(default_factory=lambda: BatchCounts([]))
     disk_rows: int = 0
 
+    @property
+    def alone(self) -> PartitionState:
+        """As a plan of one operator, which has its memory for itself."""
+        return PartitionState(tuple(range(len(self.spec.inputs))), 0, {}, [self.state])
+
     def arrive(self, input: int, rows: pa.RecordBatch) -> Iterator[pa.RecordBatch]:
         """The results that arriving rows complete; afterwards the join keeps to its memory."""
         state = self.state
         start, end = arrival.insert(state, input, rows, (0, 1), self.counts)
         order = probe_order(self.spec, input, self._sizes())
-        combinations = produce(self.spec, state.tables, start, end, order, self.counts.work)
+        combinations = produce(self.spec, state.tables, start, end, order, self.counts.work())
         yield from arrival.results(state, iter(combinations))
-        if self.overflow is not None and overflow.is_over(state, self.overflow):
+        if self.overflow is not None and overflow.is_over(self.alone, self.overflow):
             before = self.counts.rows_flushed
-            overflow.make_room(state, self.overflow, self.store, 1, "run", self.counts)
+            overflow.make_room(self.alone, self.overflow, self.store, 1, "run", self.counts)
             self.disk_rows += self.counts.rows_flushed - before
 
     def disk_work(self, ended: bool) -> DiskWork | None:
@@ -191,7 +197,7 @@ class _Simulation:
         if plan.memory_bytes is not None:
             share = int(plan.memory_bytes * join.weight / weights)
             limit = OverflowPlan(share, plan.flush, blocking_rows=0, fuel_bytes=1 << 62)
-        state = PartitionState.empty(spec, {}, tracked=limit is not None)
+        state = OperatorState.alone(spec, tracked=limit is not None)
         operator = _Operator(spec, state, StateStore(str(directory / join.name), 0), limit, plan.order)
         operator.counts = BatchCounts([0] * len(spec.inputs))
         for number, input in enumerate(spec.inputs):

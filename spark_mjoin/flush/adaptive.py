@@ -7,7 +7,8 @@ would give if it stayed is expected to be
 
 which takes in the three things that the paper asks for: what the group has contributed so far (results per combination
 that was in memory), how rows arrive (recent arrivals per bucket, faded with every flush), and how keys are distributed
-(rows per bucket). Groups with the least expected results per byte go first.
+(rows per bucket). In a plan of several operators, what one gives counts by what the operators above have lately made of
+it. Groups with the least expected results per byte go first, wherever they are in the plan.
 
 Sorted input is the case that buckets cannot see: a hash spreads neighbours over all of them. It shows in the age of
 what joins. When results hardly ever hold a row of the older half of memory, the oldest rows of all inputs go instead,
@@ -15,6 +16,9 @@ if that is expected to cost fewer results.
 """
 
 from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
 
 import numpy as np
 
@@ -27,49 +31,83 @@ FEW_RESULTS = 64  # below this the age of what joins is not judged
 
 
 class Adaptive:
-    def victims(self, residents: Residents, need: int) -> list[Victim]:
+    def victims(self, residents: Sequence[Residents], need: int) -> list[Victim]:
         by_bucket, lost = _by_bucket(residents, need)
         by_age, lost_by_age = _by_age(residents, need)
         return by_age if by_age and lost_by_age < lost else by_bucket
 
 
 def expected_results(residents: Residents) -> Array:
-    """Per bucket of the main class, the results of arrivals with what is in memory, if they go on as recently."""
+    """Per bucket of the main class, what arrivals give to the whole join with what is in memory here.
+
+    If they go on as recently.
+    """
     groups = residents.groups
     out = np.zeros(BUCKETS)
     for i in range(len(groups.recent)):
         arrivals = groups.recent[i] if i in groups.main else np.full(BUCKETS, groups.recent[i].sum())
         out += arrivals * groups.partners(i)
-    return out * groups.selectivity()
+    return out * groups.selectivity() * residents.worth
 
 
-def _by_bucket(residents: Residents, need: int) -> tuple[list[Victim], float]:
-    """The groups with the least expected results per byte, and the results that leaving costs."""
-    groups, sizes = residents.groups, residents.bytes()
-    expected = expected_results(residents)
-    scored: list[tuple[float, int, float, float, list[Victim]]] = []
-    main_sizes = sizes[groups.main].sum(axis=0)
-    for b in range(BUCKETS):
-        size = float(main_sizes[b])
-        members = [Victim(i, b) for i in groups.main]
+@dataclass(frozen=True)
+class _Group:
+    """Rows that leave together: what they take, and what they are expected to give to the whole join."""
+
+    bytes: float
+    results: float
+    on_disk: bool
+    victims: list[Victim]
+
+    @property
+    def rank(self) -> tuple[float, bool, int, int, int]:
         # Where nothing is expected of either, new rows of a bucket that is on disk already are the better victims.
-        on_disk = bool(groups.disk[groups.main, b].sum() > 0)
-        scored.append((expected[b] / max(size, 1.0), not on_disk, size, float(expected[b]), members))
+        first = self.victims[0]
+        return self.results / max(self.bytes, 1.0), not self.on_disk, first.operator, first.input, first.bucket
+
+
+def _by_bucket(residents: Sequence[Residents], need: int) -> tuple[list[Victim], float]:
+    """The groups with the least expected results per byte, and the results that leaving costs."""
+    groups = sorted((group for of in residents for group in _groups(of)), key=lambda group: group.rank)
+    victims = enough(((group.bytes, group.victims) for group in groups), need)
+    chosen = set(victims)
+    return victims, sum(group.results for group in groups if group.bytes and group.victims[0] in chosen)
+
+
+def _groups(residents: Residents) -> Iterator[_Group]:
+    """The groups of one operator."""
+    groups, sizes, operator = residents.groups, residents.bytes(), residents.operator
+    expected = expected_results(residents)
+    main_sizes, on_disk = sizes[groups.main].sum(axis=0), groups.disk[groups.main].sum(axis=0) > 0
+    for b in range(BUCKETS):
+        members = [Victim(i, b, operator=operator) for i in groups.main]
+        yield _Group(float(main_sizes[b]), float(expected[b]), bool(on_disk[b]), members)
     for j in set(range(len(sizes))) - set(groups.main):
         whole = max(float(groups.resident[j].sum()), 1.0)
         for b in range(BUCKETS):
             loss = float(expected.sum() * groups.resident[j, b] / whole)
-            size = float(sizes[j, b])
-            scored.append((loss / max(size, 1.0), True, size, loss, [Victim(j, b)]))
-    scored.sort(key=lambda s: (s[0], s[1], s[4][0].input, s[4][0].bucket))
-    victims = enough(((size, members) for _, _, size, _, members in scored), need)
-    chosen = {(v.input, v.bucket) for v in victims}
-    lost = sum(loss for _, _, size, loss, members in scored if size and (members[0].input, members[0].bucket) in chosen)
+            yield _Group(float(sizes[j, b]), loss, False, [Victim(j, b, operator=operator)])
+
+
+def _by_age(residents: Sequence[Residents], need: int) -> tuple[list[Victim], float]:
+    """The oldest rows of all inputs of all operators, and the results that leaving is expected to cost.
+
+    Every operator counts its own events, so each gives up its share of the bytes.
+    """
+    sizes = [float(of.bytes().sum()) for of in residents]
+    victims, lost = list[Victim](), 0.0
+    for of, size in zip(residents, sizes, strict=True):
+        share = int(need * size / max(sum(sizes), 1.0))
+        if share:
+            oldest, cost = _oldest(of, share)
+            if not oldest:
+                return [], 0.0
+            victims, lost = victims + oldest, lost + cost
     return victims, lost
 
 
-def _by_age(residents: Residents, need: int) -> tuple[list[Victim], float]:
-    """The oldest rows of all inputs, and the results that leaving is expected to cost."""
+def _oldest(residents: Residents, need: int) -> tuple[list[Victim], float]:
+    """The oldest rows of one operator; none where ages do not tell rows apart, or old rows still join."""
     groups = residents.groups
     if groups.all_results < FEW_RESULTS:
         return [], 0.0
@@ -89,4 +127,4 @@ def _by_age(residents: Residents, need: int) -> tuple[list[Victim], float]:
         kept *= 1.0 - min(int((arrived < below).sum()) / old, 1.0) if old else 1.0
     involving_old = 1.0 - groups.young_results / groups.all_results
     lost = float(expected_results(residents).sum()) * involving_old * (1.0 - kept)
-    return [Victim(i, EVERY, below) for i in range(len(residents.arrived))], lost
+    return [Victim(i, EVERY, below, residents.operator) for i in range(len(residents.arrived))], lost

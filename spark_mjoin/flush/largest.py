@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-from spark_mjoin.flush.protocol import Residents, enough
-from spark_mjoin.state.buckets import BUCKETS
+from collections.abc import Sequence
+
+from spark_mjoin.flush.protocol import Residents, buckets_of, enough
 from spark_mjoin.state.residency import Victim
 
 
 class Largest:
-    def victims(self, residents: Residents, need: int) -> list[Victim]:
-        sizes = residents.bytes()
-        pairs = [(i, b) for i in range(len(sizes)) for b in range(BUCKETS)]
-        pairs.sort(key=lambda pair: (-sizes[pair], pair))
-        return enough(((sizes[i, b], [Victim(i, b)]) for i, b in pairs), need)
+    def victims(self, residents: Sequence[Residents], need: int) -> list[Victim]:
+        found = sorted(buckets_of(residents), key=lambda b: (-b[0], b[1].operator, b[1].input, b[1].bucket))
+        return enough(((size, [victim]) for size, victim in found), need)

@@ -5,7 +5,7 @@ The same residents give the same victims, so a replayed batch lets the same rows
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
@@ -13,23 +13,26 @@ import numpy as np
 
 from spark_mjoin.model import Array
 from spark_mjoin.state.groups import Groups
-from spark_mjoin.state.partition import PartitionState
+from spark_mjoin.state.operator import OperatorState
 from spark_mjoin.state.residency import Victim
 
 
 @dataclass(frozen=True)
 class Residents:
-    """What is in memory, as a policy sees it."""
+    """What one operator of the plan has in memory, as a policy sees it."""
 
     groups: Groups
     row_bytes: list[float]  # per input, the mean size of a row with its share of the indexes
     arrived: list[Array]  # per input and row, the number of events before its arrival
     events: int
+    operator: int = 0
+    worth: float = 1.0  # results of the whole join that one of the operator's is expected to lead to
 
     @staticmethod
-    def of(state: PartitionState) -> Residents:
+    def of(state: OperatorState, worth: float = 1.0) -> Residents:
         sizes = [table.nbytes() / max(table.rows, 1) for table in state.tables]
-        return Residents(state.groups, sizes, [t.arrived for t in state.tables], state.residency.events)
+        arrived = [table.arrived for table in state.tables]
+        return Residents(state.groups, sizes, arrived, state.residency.events, state.place.number, worth)
 
     def bytes(self) -> Array:
         """Bytes per input and bucket."""
@@ -38,8 +41,11 @@ class Residents:
 
 
 class Policy(Protocol):
-    def victims(self, residents: Residents, need: int) -> list[Victim]:
-        """Rows of at least `need` bytes, or all there are; never none while there are any."""
+    def victims(self, residents: Sequence[Residents], need: int) -> list[Victim]:
+        """Rows of at least `need` bytes, or all there are; never none while there are any.
+
+        All operators of the plan share one budget, so the victims may be anywhere in it.
+        """
 
 
 def enough(candidates: Iterable[tuple[float, list[Victim]]], need: int) -> list[Victim]:
@@ -55,3 +61,10 @@ def enough(candidates: Iterable[tuple[float, list[Victim]]], need: int) -> list[
                 yield from victims
 
     return list(chosen())
+
+
+def buckets_of(residents: Sequence[Residents]) -> Iterator[tuple[float, Victim]]:
+    """Every bucket of every input of every operator, with its bytes."""
+    for of in residents:
+        for (input, bucket), size in np.ndenumerate(of.bytes()):
+            yield float(size), Victim(input, bucket, operator=of.operator)

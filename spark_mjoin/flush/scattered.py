@@ -6,15 +6,18 @@ The order comes from a checksum over the number of events: it differs from flush
 from __future__ import annotations
 
 import zlib
+from collections.abc import Sequence
 
-from spark_mjoin.flush.protocol import Residents, enough
-from spark_mjoin.state.buckets import BUCKETS
+from spark_mjoin.flush.protocol import Residents, buckets_of, enough
 from spark_mjoin.state.residency import Victim
 
 
 class Scattered:
-    def victims(self, residents: Residents, need: int) -> list[Victim]:
-        sizes = residents.bytes()
-        pairs = [(i, b) for i in range(len(sizes)) for b in range(BUCKETS)]
-        pairs.sort(key=lambda pair: zlib.crc32(f"{residents.events} {pair[0]} {pair[1]}".encode()))
-        return enough(((sizes[i, b], [Victim(i, b)]) for i, b in pairs), need)
+    def victims(self, residents: Sequence[Residents], need: int) -> list[Victim]:
+        events = sum(of.events for of in residents)
+
+        def shuffled(victim: Victim) -> int:
+            return zlib.crc32(f"{events} {victim.operator} {victim.input} {victim.bucket}".encode())
+
+        found = sorted(buckets_of(residents), key=lambda b: shuffled(b[1]))
+        return enough(((size, [victim]) for size, victim in found), need)

@@ -47,6 +47,15 @@ def type_of(expr: Expr, column_type: Callable[[Col], pa.DataType]) -> pa.DataTyp
     return evaluate(expr, lambda c: pa.array([], column_type(c)), 0).type
 
 
+def columns_of(expr: Expr) -> frozenset[Col]:
+    """The columns that an expression uses."""
+    if isinstance(expr, Col):
+        return frozenset((expr,))
+    if isinstance(expr, Cast):
+        return columns_of(expr.arg)
+    return frozenset[Col]().union(*map(columns_of, expr.args)) if isinstance(expr, Call) else frozenset()
+
+
 class _Rows:
     """A selection of rows that expressions are evaluated over."""
 

@@ -230,10 +230,16 @@ def _halves(bound: Bound) -> list[Bound]:
 
 
 def materialise(spec: JoinSpec, tables: Sequence[Table], bound: Bound) -> Iterator[pa.RecordBatch]:
-    """The output rows of some combinations: payload is gathered here, once. One batch, or more if strings are large."""
+    """The output rows of some combinations: payload is gathered here, once. One batch, or more if strings are large.
+
+    Below another join of a plan these are the stored columns that it takes, as they are stored.
+    """
     try:
         gathered: dict[Col, pa.Array] = {}
         arrays = [_values(spec, tables, bound, output.expr, gathered) for output in spec.output]
+        for input, ordinal in spec.passes_on:
+            column = tables[input].columns[ordinal]
+            arrays.append(column.gather(bound[input], spec.inputs[input].stored[ordinal].type))
     except GatherTooLarge:
         for half in _halves(bound):
             yield from materialise(spec, tables, half)

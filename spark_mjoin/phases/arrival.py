@@ -25,13 +25,14 @@ from spark_mjoin.model import Col, InputSpec, JoinSpec, ProbeOrder
 from spark_mjoin.planner.orders import probe_order
 from spark_mjoin.state.buckets import BUCKETS
 from spark_mjoin.state.columns import fixed_values, hash_array
+from spark_mjoin.state.operator import OperatorState
 from spark_mjoin.state.partition import PartitionState
 
 
 def arrive(
-    state: PartitionState, number: int, batch: pa.RecordBatch, share: tuple[int, int], counts: BatchCounts
+    state: OperatorState, number: int, batch: pa.RecordBatch, share: tuple[int, int], counts: BatchCounts
 ) -> Iterator[Bound]:
-    """Insert the rows of a batch of input `number` and give out the combinations that they complete.
+    """Insert the rows of a batch of member `number` and give out the combinations that they complete.
 
     share is (partition, partitions): the other partitions' rows are left out.
     """
@@ -39,12 +40,31 @@ def arrive(
     if start < end:
         order = probe_order(state.spec, number, [table.rows for table in state.tables])
         state.orders[number] = describe(state.spec, order)
-        windows = Windows.of(state.spec, state.progress)
-        yield from produce(state.spec, state.tables, start, end, order, counts.work, windows)
+        work, windows = counts.work(state.place.number), Windows.of(state.spec, state.progress)
+        for bound in produce(state.spec, state.tables, start, end, order, work, windows):
+            if state.tracked:
+                state.groups.complete(number, bound[number].size)
+            yield bound
+
+
+def ascend(
+    state: PartitionState, operator: OperatorState, bounds: Iterator[Bound], counts: BatchCounts
+) -> Iterator[Bound]:
+    """The root's combinations that some combinations of an operator lead to: its results arrive at the one above.
+
+    ((a b) c):   arrivals of a ──> combinations of (a b) ──rows──> member of the root ──> combinations of the root
+    """
+    above = state.above(operator)
+    if above is None:
+        yield from bounds
+        return
+    parent, member = above
+    for batch in results(operator, bounds):
+        yield from ascend(state, parent, arrive(parent, member, batch, (0, 1), counts), counts)
 
 
 def insert(
-    state: PartitionState, number: int, batch: pa.RecordBatch, share: tuple[int, int], counts: BatchCounts
+    state: OperatorState, number: int, batch: pa.RecordBatch, share: tuple[int, int], counts: BatchCounts
 ) -> tuple[int, int]:
     """Put the rows of a batch that this partition keeps into their table; returns their numbers start, end."""
     table = state.tables[number]
@@ -60,16 +80,19 @@ def insert(
         state.groups.arrive(number, np.bincount(table.buckets[start:end], minlength=BUCKETS))
     state.totals[number] += end - start
     state.progress.since += end - start
-    counts.rows_in[number] += end - start
-    counts.work.moves += end - start
-    counts.work.hashes += (end - start) * len(state.spec.inputs[number].keys)
+    if not state.spec.inputs[number].joined:
+        counts.rows_in[state.place.leaves[number][0]] += end - start
+    work = counts.work(state.place.number)
+    work.moves += end - start
+    work.hashes += (end - start) * len(state.spec.inputs[number].keys)
     return start, end
 
 
-def results(state: PartitionState, bounds: Iterator[Bound | None]) -> Iterator[pa.RecordBatch]:
+def results(state: OperatorState, bounds: Iterator[Bound] | Iterator[Bound | None]) -> Iterator[pa.RecordBatch]:
     """The output rows of combinations; None among them says that all before it must be out before the next is asked."""
     main = state.groups.main[0]
     for bound in pooled(bounds):
+        state.results += bound[main].size
         if state.tracked:
             oldest = np.minimum.reduce([table.arrived[bound[i]] for i, table in enumerate(state.tables)])
             state.groups.give_out(state.tables[main].buckets[bound[main]], oldest)
@@ -79,6 +102,8 @@ def results(state: PartitionState, bounds: Iterator[Bound | None]) -> Iterator[p
 def admit(spec: JoinSpec, number: int, batch: pa.RecordBatch, share: tuple[int, int]) -> list[pa.Array]:
     """The stored columns of the rows that enter the state."""
     input = spec.inputs[number]
+    if input.joined:
+        return list(batch.columns)
 
     def column(col: Col) -> pa.Array:
         return batch.column(col.name)
@@ -93,7 +118,7 @@ def admit(spec: JoinSpec, number: int, batch: pa.RecordBatch, share: tuple[int, 
     return _of_partition(spec, number, arrays, share)
 
 
-def _delivered(state: PartitionState, number: int, batch: pa.RecordBatch) -> pa.RecordBatch:
+def _delivered(state: OperatorState, number: int, batch: pa.RecordBatch) -> pa.RecordBatch:
     """Rows as their source delivers them: noted, and numbered where a window counts them."""
     input, first = state.spec.inputs[number], state.progress.read[number]
     newest = None
@@ -106,7 +131,7 @@ def _delivered(state: PartitionState, number: int, batch: pa.RecordBatch) -> pa.
     return batch
 
 
-def _in_time(state: PartitionState, number: int, arrays: list[pa.Array], counts: BatchCounts) -> list[pa.Array]:
+def _in_time(state: OperatorState, number: int, arrays: list[pa.Array], counts: BatchCounts) -> list[pa.Array]:
     """The rows that are not late."""
     time, watermark = state.spec.inputs[number].time, state.progress.watermarks[number]
     if time is None or watermark is None:

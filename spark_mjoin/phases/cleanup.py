@@ -15,16 +15,18 @@ import pyarrow as pa
 from spark_mjoin.join.operator import materialise, pooled, produce
 from spark_mjoin.join.windows import Windows
 from spark_mjoin.metrics import PhaseCounts
-from spark_mjoin.model import Array
+from spark_mjoin.model import Array, JoinSpec
 from spark_mjoin.phases.disk import Part, divide, not_out_yet, take_in
 from spark_mjoin.phases.overflow import give_back
 from spark_mjoin.planner.orders import probe_order
-from spark_mjoin.state.partition import PartitionState, new_table
+from spark_mjoin.state.buckets import BUCKETS
+from spark_mjoin.state.operator import OperatorState, new_table
 from spark_mjoin.state.store import StateStore
+from spark_mjoin.state.table import Table
 
 
 def clean(
-    state: PartitionState, store: StateStore, buckets: Sequence[int], area: int, phase: PhaseCounts
+    state: OperatorState, store: StateStore, buckets: Sequence[int], area: int, phase: PhaseCounts
 ) -> Iterator[pa.RecordBatch]:
     """Give out what is missing in some buckets of the main class; all rows must be in segments."""
     for parts in divide(state, store, buckets, area):
@@ -34,8 +36,30 @@ def clean(
     state.groups.passed(buckets)
 
 
+def everything(state: OperatorState, store: StateStore, area: int, phase: PhaseCounts) -> Iterator[pa.RecordBatch]:
+    """All combinations, out or not; all rows must be in segments."""
+    for parts in divide(state, store, range(BUCKETS), area):
+        tables = [new_table(state.spec, i, tracked=True) for i in range(len(parts))]
+        for table, part in zip(tables, parts, strict=True):
+            for batch in part.read(state, store):
+                take_in(table, batch)
+            phase.work.moves += table.rows
+        yield from all_of(state.spec, tables, phase)
+        give_back()
+
+
+def all_of(spec: JoinSpec, tables: Sequence[Table], phase: PhaseCounts) -> Iterator[pa.RecordBatch]:
+    """All combinations of the rows of some tables: every one has one row of the smallest."""
+    phase.peak_bytes = max(phase.peak_bytes, sum(table.nbytes() for table in tables))
+    sizes = [table.rows for table in tables]
+    origin = sizes.index(min(sizes))
+    order = probe_order(spec, origin, sizes)
+    for bound in pooled(produce(spec, tables, 0, sizes[origin], order, phase.work)):
+        yield from materialise(spec, tables, bound)
+
+
 def _join(
-    state: PartitionState, store: StateStore, parts: tuple[Part, ...], buckets: Sequence[int], phase: PhaseCounts
+    state: OperatorState, store: StateStore, parts: tuple[Part, ...], buckets: Sequence[int], phase: PhaseCounts
 ) -> Iterator[pa.RecordBatch]:
     spec, cleaned = state.spec, state.residency.cleaned
     main = state.groups.main
@@ -66,5 +90,5 @@ def _join(
         order = probe_order(spec, i, [table.rows for table in tables])
         found = produce(spec, tables, start, tables[i].rows, order, phase.work, windows)
         for bound in pooled(not_out_yet(state, tables, flushed, found)):
-            state.groups.give_out_late(tables[main[0]].buckets[bound[main[0]]])
+            state.give_out_late(tables[main[0]].buckets[bound[main[0]]])
             yield from materialise(spec, tables, bound)

@@ -29,7 +29,7 @@ from spark_mjoin.state.buckets import (
     of_hashes,
 )
 from spark_mjoin.state.columns import hash_array
-from spark_mjoin.state.partition import PartitionState
+from spark_mjoin.state.operator import OperatorState
 from spark_mjoin.state.store import StateStore, arrived_of
 from spark_mjoin.state.table import Table, index_bytes
 
@@ -47,7 +47,7 @@ class Part:
     digits: tuple[tuple[int, int, int], ...] = ()  # (key class, depth, digit)
     block: tuple[int, int] | None = None  # the rows low..high-1 of those that pass the rest
 
-    def read(self, state: PartitionState, store: StateStore) -> Iterator[pa.RecordBatch]:
+    def read(self, state: OperatorState, store: StateStore) -> Iterator[pa.RecordBatch]:
         """The rows, as they are stored."""
         position = 0
         for batch in _pooled(self._of_buckets(state, store)):
@@ -59,7 +59,7 @@ class Part:
             if rows.num_rows:
                 yield rows
 
-    def _of_buckets(self, state: PartitionState, store: StateStore) -> Iterator[pa.RecordBatch]:
+    def _of_buckets(self, state: OperatorState, store: StateStore) -> Iterator[pa.RecordBatch]:
         for segment in state.segments:
             if segment.input == self.input:
                 for bucket, batch in store.batches(segment, self.buckets):
@@ -103,7 +103,7 @@ def take_in(table: Table, batch: pa.RecordBatch, wanted: Callable[[Array, Array]
 
 
 def not_out_yet(
-    state: PartitionState, tables: Sequence[Table], flushed: Sequence[Array], bounds: Iterable[Bound]
+    state: OperatorState, tables: Sequence[Table], flushed: Sequence[Array], bounds: Iterable[Bound]
 ) -> Iterator[Bound]:
     """The combinations that have not been given out; flushed[i] says when each row of tables[i] left memory."""
     residency, inputs = state.residency, range(len(tables))
@@ -119,7 +119,7 @@ def not_out_yet(
             yield {i: rows[keep] for i, rows in bound.items()}
 
 
-def divide(state: PartitionState, store: StateStore, buckets: Sequence[int], area: int) -> Iterator[tuple[Part, ...]]:
+def divide(state: OperatorState, store: StateStore, buckets: Sequence[int], area: int) -> Iterator[tuple[Part, ...]]:
     """Parts of all inputs whose combinations are those of some buckets of the main class, each time small enough."""
     spec = state.spec
     main = main_class(spec)
@@ -133,7 +133,7 @@ Piece = tuple[tuple[Part, ...], list[int]]  # a part of every input, and the num
 
 @dataclass
 class _Division:
-    state: PartitionState
+    state: OperatorState
     store: StateStore
     area: int
 

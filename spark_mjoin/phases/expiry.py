@@ -27,14 +27,14 @@ from spark_mjoin.model import Array, Expiry
 from spark_mjoin.phases.disk import Part
 from spark_mjoin.state.buckets import BUCKETS
 from spark_mjoin.state.columns import fixed_values
-from spark_mjoin.state.partition import PartitionState
+from spark_mjoin.state.operator import OperatorState
 from spark_mjoin.state.residency import NEVER
 from spark_mjoin.state.store import StateStore, arrived_of
 
 LAZY = 3  # rows in memory for each that has arrived, when it is time to look through them
 
 
-def begin(state: PartitionState, plan: Expiry, counts: BatchCounts) -> None:
+def begin(state: OperatorState, plan: Expiry, counts: BatchCounts) -> None:
     """Take over a batch's watermarks, and drop what has expired by them."""
     progress = state.progress
     progress.watermarks = plan.watermarks
@@ -44,21 +44,21 @@ def begin(state: PartitionState, plan: Expiry, counts: BatchCounts) -> None:
         from_memory(state, counts)
 
 
-def look(state: PartitionState) -> None:
+def look(state: OperatorState) -> None:
     """Find out which rows are expired by now."""
     state.progress.horizons = horizons(state.spec, state.progress.watermarks, state.progress.read)
 
 
-def is_due(state: PartitionState) -> bool:
+def is_due(state: OperatorState) -> bool:
     return state.progress.since * LAZY >= sum(table.rows for table in state.tables)
 
 
-def is_due_meanwhile(state: PartitionState) -> bool:
+def is_due_meanwhile(state: OperatorState) -> bool:
     """The same while rows arrive: then the watermarks stand still, but windows in rows move on."""
     return any(i.window is not None and i.window.in_rows for i in state.spec.inputs) and is_due(state)
 
 
-def from_memory(state: PartitionState, counts: BatchCounts) -> None:
+def from_memory(state: OperatorState, counts: BatchCounts) -> None:
     """Drop the expired rows of buckets that are in memory as a whole and owe nothing."""
     state.progress.since = 0
     look(state)
@@ -69,7 +69,7 @@ def from_memory(state: PartitionState, counts: BatchCounts) -> None:
             _drop(state, number, np.flatnonzero(free & (state.groups.disk[number] == 0)), horizon, counts)
 
 
-def after_pass(state: PartitionState, store: StateStore, buckets: Iterable[int], counts: BatchCounts) -> None:
+def after_pass(state: OperatorState, store: StateStore, buckets: Iterable[int], counts: BatchCounts) -> None:
     """Drop the expired rows of buckets of the main class that a pass has just been over."""
     look(state)
     debt = state.groups.in_debt()
@@ -81,7 +81,7 @@ def after_pass(state: PartitionState, store: StateStore, buckets: Iterable[int],
         _drop(state, number, chosen, horizon, counts, on_disk)
 
 
-def _expired_on_disk(state: PartitionState, store: StateStore, number: int, buckets: Array, horizon: int) -> Array:
+def _expired_on_disk(state: OperatorState, store: StateStore, number: int, buckets: Array, horizon: int) -> Array:
     """How many rows of an input, per bucket, are on disk alone and expired."""
     out = np.zeros(BUCKETS, np.int64)
     window = state.spec.inputs[number].window
@@ -97,7 +97,7 @@ def _expired_on_disk(state: PartitionState, store: StateStore, number: int, buck
 
 
 def _drop(
-    state: PartitionState,
+    state: OperatorState,
     number: int,
     buckets: Array,
     horizon: int,
@@ -126,7 +126,7 @@ def _drop(
     counts.rows_purged += saved + unsaved + int(on_disk.sum())
 
 
-def _owed_since(state: PartitionState) -> int:
+def _owed_since(state: OperatorState) -> int:
     """The event before which every combination is out."""
     debt = state.groups.in_debt()
     return int(state.residency.cleaned[debt].min()) if debt.any() else state.residency.events

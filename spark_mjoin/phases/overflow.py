@@ -17,7 +17,8 @@ import pyarrow as pa
 from spark_mjoin import flush
 from spark_mjoin.flush.protocol import Residents
 from spark_mjoin.metrics import BatchCounts
-from spark_mjoin.model import OverflowPlan
+from spark_mjoin.model import OverflowPlan, Settings
+from spark_mjoin.state.operator import OperatorState
 from spark_mjoin.state.partition import PartitionState
 from spark_mjoin.state.residency import Victim
 from spark_mjoin.state.store import StateStore
@@ -26,8 +27,10 @@ FLUSH_TO = 0.8  # of the room for rows
 LEAST_AREA = 64 << 10  # less than this for disk work would be all indexes and no rows
 
 
-def work_area(plan: OverflowPlan) -> int:
+def work_area(plan: OverflowPlan | None) -> int:
     """Bytes for disk work; without a budget there is as much as there is fuel."""
+    if plan is None:
+        return Settings.fuel_bytes
     return max(LEAST_AREA, plan.fuel_bytes if plan.memory_bytes is None else plan.memory_bytes // 4)
 
 
@@ -41,13 +44,22 @@ def is_over(state: PartitionState, plan: OverflowPlan) -> bool:
 
 
 def make_room(
-    state: PartitionState, plan: OverflowPlan, store: StateStore, version: int, attempt: str, counts: BatchCounts
+    state: PartitionState,
+    plan: OverflowPlan,
+    store: StateStore,
+    version: int,
+    attempt: str,
+    counts: BatchCounts,
+    busy: OperatorState | None = None,
 ) -> None:
-    """Let rows leave memory until the rest is well below its limit; what is in no segment yet is written to one."""
+    """Let rows leave memory until the rest is well below its limit; what is in no segment yet is written to one.
+
+    The rows of an operator that is busy, because its disk part is being joined with them, stay.
+    """
     before = state.nbytes()
-    while state.nbytes() > capacity(plan) * FLUSH_TO and (victims := _victims(state, plan)):
-        for number in sorted({v.input for v in victims}):
-            store.save(state, number, version, attempt)
+    while state.nbytes() > capacity(plan) * FLUSH_TO and (victims := _victims(state, plan, busy)):
+        for operator, number in sorted({(v.operator, v.input) for v in victims}):
+            store.save(state.operators[operator], number, version, attempt)
         counts.rows_flushed += state.evict(victims)
         counts.flushes += 1
     counts.bytes_flushed += before - state.nbytes()
@@ -83,6 +95,8 @@ def _find_trim() -> Callable[[int], int] | None:
 _TRIM = _find_trim()
 
 
-def _victims(state: PartitionState, plan: OverflowPlan) -> list[Victim]:
+def _victims(state: PartitionState, plan: OverflowPlan, busy: OperatorState | None = None) -> list[Victim]:
     need = state.nbytes() - int(capacity(plan) * FLUSH_TO)
-    return flush.policy(plan.flush).victims(Residents.of(state), max(need, 1))
+    worth = state.worth()
+    residents = [Residents.of(o, w) for o, w in zip(state.operators, worth, strict=True) if o is not busy]
+    return flush.policy(plan.flush).victims(residents, max(need, 1)) if residents else []

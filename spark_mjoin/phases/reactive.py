@@ -18,14 +18,14 @@ from spark_mjoin.join.windows import Windows
 from spark_mjoin.metrics import PhaseCounts
 from spark_mjoin.phases.disk import Part, not_out_yet, take_in
 from spark_mjoin.planner.orders import probe_order
-from spark_mjoin.state.partition import PartitionState, new_table
+from spark_mjoin.state.operator import OperatorState, new_table
 from spark_mjoin.state.residency import NEVER
 from spark_mjoin.state.store import StateStore
 from spark_mjoin.state.table import Table
 
 
 def visit(
-    state: PartitionState, store: StateStore, input: int, bucket: int, area: int, phase: PhaseCounts
+    state: OperatorState, store: StateStore, input: int, bucket: int, area: int, phase: PhaseCounts
 ) -> Iterator[pa.RecordBatch]:
     """Join the disk part of a bucket of one input with the others' rows in memory."""
     spec, main = state.spec, state.groups.main[0]
@@ -39,13 +39,13 @@ def visit(
         ]
         found = produce(spec, tables, 0, piece.rows, order, phase.work, Windows.of(spec, state.progress))
         for bound in pooled(not_out_yet(state, tables, flushed, found)):
-            state.groups.give_out_late(tables[main].buckets[bound[main]])
+            state.give_out_late(tables[main].buckets[bound[main]])
             yield from materialise(spec, tables, bound)
     state.groups.visited(input, bucket)
     state.residency.visit(input, bucket)
 
 
-def _pieces(state: PartitionState, store: StateStore, input: int, bucket: int, area: int) -> Iterator[Table]:
+def _pieces(state: OperatorState, store: StateStore, input: int, bucket: int, area: int) -> Iterator[Table]:
     """The disk part as tables of at most about `area` bytes."""
     piece = new_table(state.spec, input, tracked=True)
     for batch in Part(input, (bucket,)).read(state, store):

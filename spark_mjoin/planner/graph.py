@@ -27,7 +27,7 @@ import pyarrow as pa
 from spark_mjoin.config import Options, SourceOptions
 from spark_mjoin.errors import OptionError, QueryError, listed, nearest
 from spark_mjoin.join.casts import INTEGERS, decimal_digits, kind, type_name
-from spark_mjoin.join.expressions import evaluate, render, type_of
+from spark_mjoin.join.expressions import columns_of, evaluate, render, type_of
 from spark_mjoin.join.keys import SHAREABLE, key_type
 from spark_mjoin.model import (
     Call,
@@ -97,14 +97,6 @@ def event_times(options: Sequence[SourceOptions], sources: Sequence[SourceSpec])
 def inputs_of(expr: Expr) -> frozenset[int]:
     """The inputs whose columns an expression uses."""
     return frozenset(c.input for c in columns_of(expr))
-
-
-def columns_of(expr: Expr) -> frozenset[Col]:
-    if isinstance(expr, Col):
-        return frozenset((expr,))
-    if isinstance(expr, Cast):
-        return columns_of(expr.arg)
-    return frozenset[Col]().union(*map(columns_of, expr.args)) if isinstance(expr, Call) else frozenset()
 
 
 @dataclass(frozen=True)

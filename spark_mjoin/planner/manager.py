@@ -1,37 +1,38 @@
 """The state manager (PermJoin, section III): what the next micro-batch does besides taking in what has arrived.
 
 Runs on the driver, over the statistics that tasks have committed. Its decisions travel in the offset, so a replay makes
-no new ones. Three things can happen to an operator in a batch:
+no new ones. An operator of the plan is in one of three modes in a batch:
 
     IN_MEMORY      new input joins what is in memory
     ON_DISK        disk parts are visited or passed over, in the order of expected results per byte read
     LOW_PRIORITY   nothing: what it would give waits for an operator above it that promises more
 
-`decide` takes the operators of a plan from the root down, as the paper does: the first whose disk work promises more
-per byte than its memory work goes to disk, those below it wait, those above it go on. Today a join is one operator, so
-the list has one entry. Whatever is decided, new input goes first in a batch, and disk work is done if it leaves time
-(`blockingThreshold`).
+`decide` goes from the root down, as the paper does (figure 2): the first operator whose disk work promises more results
+of the whole join per byte than its memory work goes to disk, those below it wait, the others go on. Those that wait get
+no new input: their sources are not read on in that batch, and never in two batches in a row. For all others new input
+goes first in a batch; where the plan is a single operator, disk work is done if that leaves time (`blockingThreshold`).
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import Enum
 from functools import cached_property
 from typing import Any
 
 import numpy as np
 
-from spark_mjoin.model import DiskWork, JoinSpec
+from spark_mjoin.model import DiskWork, JoinSpec, OperatorSpec
 from spark_mjoin.state.groups import Groups
 
 MOST_RECORDS = 4096  # departures and visits that a partition keeps before a pass is due, whatever arrives
+MOST_HELD = 1 / 3  # of the rows in segments that may wait for a pass to be dropped: so what is on disk stays bounded
 NOTHING = -1.0  # the outlook of new input where there is none, and of a disk with nothing to do
 MOST_VISITS = 16  # pieces of disk work in one batch, apart from passes
 
 
-class OperatorState(Enum):
+class Mode(Enum):
     IN_MEMORY = "in-memory"
     ON_DISK = "on-disk"
     LOW_PRIORITY = "low-priority"
@@ -39,71 +40,111 @@ class OperatorState(Enum):
 
 @dataclass(frozen=True)
 class Outlook:
-    """What an operator promises: results per byte of new input, and per byte read from its disk parts."""
+    """What an operator promises: results of the join per byte of new input, and per byte read from its disk parts."""
 
     memory: float
     disk: float
 
 
-def assign(root_first: Sequence[Outlook]) -> list[OperatorState]:
-    """A state for every operator of a pipeline, given from the root down."""
-    for at, outlook in enumerate(root_first):
-        if outlook.disk > outlook.memory:
-            below = len(root_first) - at - 1
-            return [
-                *[OperatorState.IN_MEMORY] * at,
-                OperatorState.ON_DISK,
-                *[OperatorState.LOW_PRIORITY] * below,
-            ]
-    return [OperatorState.IN_MEMORY] * len(root_first)
+@dataclass(frozen=True)
+class Committed:
+    """An operator of the plan in one partition: what it joins, and what its last task has committed."""
+
+    place: OperatorSpec
+    figures: Mapping[str, Any]
 
 
 @dataclass(frozen=True)
-class Operator:
-    """An operator of the plan in one partition: what it joins, and what its last task has committed."""
+class Decision:
+    modes: tuple[Mode, ...] = ()
+    work: tuple[DiskWork, ...] = ()
+    waiting: frozenset[int] = frozenset()  # inputs of the join that should not be read on
 
-    spec: JoinSpec
-    manifest: Mapping[str, Any]
+
+def assign(places: Sequence[OperatorSpec], outlooks: Sequence[Outlook]) -> tuple[Mode, ...]:
+    """A mode for every operator of a plan, given in preorder."""
+    modes = [Mode.IN_MEMORY] * len(places)
+    depths = [0] * len(places)
+    for number, place in enumerate(places):
+        depths[number] = 0 if place.parent is None else depths[place.parent[0]] + 1
+    for number in sorted(range(len(places)), key=lambda n: (depths[n], n)):
+        if outlooks[number].disk > outlooks[number].memory:
+            modes[number] = Mode.ON_DISK
+            for below in range(number + 1, len(places)):
+                parent = places[below].parent
+                if parent is not None and (parent[0] == number or modes[parent[0]] is Mode.LOW_PRIORITY):
+                    modes[below] = Mode.LOW_PRIORITY
+            break
+    return tuple(modes)
 
 
-def decide(
-    root_first: Sequence[Operator], fuel_bytes: int, arriving: bool, ended: bool
-) -> tuple[list[OperatorState], list[tuple[DiskWork, ...]]]:
-    """A state for every operator, and the disk work of each; only one of them works on disk in a batch.
+def decide(operators: Sequence[Committed], fuel_bytes: int, arriving: frozenset[int], ended: bool) -> Decision:
+    """A mode for every operator, given in preorder, and the disk work of one of them: no two work on disk in a batch.
 
-    Where none promises more from disk, the first that has anything left there may use what time new input leaves.
+    arriving are the inputs of the join that have new rows. Where no operator promises more from disk, one that has
+    anything left there may use what time new input leaves: the first from the root, or, where no input will come any
+    more (ended), the first from the leaves, since what it gives is more work above.
     """
-    candidates = [_Candidates.of(o.spec, o.manifest) for o in root_first]
-    states = assign([_outlook(c, arriving) for c in candidates])
+    places = [o.place for o in operators]
+    candidates = [_Candidates.of(o.place.spec, o.figures) for o in operators]
+    worths = _worths(places, candidates)
+    outlooks = [
+        _outlook(c, worth, bool(arriving & place.inputs))
+        for c, worth, place in zip(candidates, worths, places, strict=True)
+    ]
+    modes = assign(places, outlooks)
     planned = [_work(c, fuel_bytes, ended) for c in candidates]
-    if OperatorState.ON_DISK in states:
-        worker = states.index(OperatorState.ON_DISK)
-    else:
-        worker = next((n for n, work in enumerate(planned) if work), 0)
-    return states, [work if n == worker else () for n, work in enumerate(planned)]
+    busy = [n for n, work in enumerate(planned) if work]
+    if not busy:
+        return Decision(modes)
+    if ended or Mode.ON_DISK not in modes:
+        worker = busy[-1] if ended else busy[0]
+        return Decision(modes, _of_operator(planned[worker], worker, urgent=False))
+    worker = modes.index(Mode.ON_DISK)
+    switched = bool(arriving) and len(operators) > 1
+    waiting = frozenset(
+        i for place, mode in zip(places, modes, strict=True) if mode is Mode.LOW_PRIORITY for i in place.inputs
+    )
+    return Decision(modes, _of_operator(planned[worker], worker, urgent=switched), waiting)
 
 
-def plan_work(spec: JoinSpec, manifest: Mapping[str, Any], fuel_bytes: int, ended: bool) -> tuple[DiskWork, ...]:
-    """The disk work of one partition for one batch, most promising first, as far as the fuel goes.
+def _of_operator(work: Sequence[DiskWork], operator: int, urgent: bool) -> tuple[DiskWork, ...]:
+    return tuple(replace(w, operator=operator, urgent=w.urgent or urgent) for w in work)
+
+
+def _worths(places: Sequence[OperatorSpec], candidates: Sequence[_Candidates | None]) -> list[float]:
+    """For each operator, how many results of the whole join one of its results has lately led to."""
+    out: list[float] = []
+    for place in places:
+        above = None if place.parent is None else candidates[place.parent[0]]
+        if place.parent is None or above is None:
+            out.append(1.0)
+        else:
+            out.append(out[place.parent[0]] * above.groups.worth(place.parent[1]))
+    return out
+
+
+def plan_work(spec: JoinSpec, figures: Mapping[str, Any], fuel_bytes: int, ended: bool) -> tuple[DiskWork, ...]:
+    """The disk work of one operator for one batch, most promising first, as far as the fuel goes.
 
     ended: no input will come any more, so parts of the answer are of no use, and passes give all of it.
     """
-    return _work(_Candidates.of(spec, manifest), fuel_bytes, ended)
+    return _work(_Candidates.of(spec, figures), fuel_bytes, ended)
 
 
-def _outlook(candidates: _Candidates | None, arriving: bool) -> Outlook:
+def _outlook(candidates: _Candidates | None, worth: float, arriving: bool) -> Outlook:
     if candidates is None:
         return Outlook(0.0, NOTHING)
     groups = candidates.groups
-    disk = max((score for score, _, _ in candidates.passes), default=NOTHING)
+    disk = max((score * worth for score, _, _ in candidates.passes), default=NOTHING)
     arrived_bytes = float((groups.recent.sum(axis=1) * np.array(candidates.row_bytes)).sum())
-    return Outlook(groups.all_results / max(arrived_bytes, 1.0) if arriving else NOTHING, disk)
+    return Outlook(worth * groups.all_results / max(arrived_bytes, 1.0) if arriving else NOTHING, disk)
 
 
 def _work(candidates: _Candidates | None, fuel_bytes: int, ended: bool) -> tuple[DiskWork, ...]:
     if candidates is None or not candidates.passes:
         return ()
-    passes, urgent = candidates.passes, candidates.records > MOST_RECORDS
+    passes, urgent = candidates.passes, candidates.records > MOST_RECORDS or candidates.held > MOST_HELD
     visits = [] if ended or urgent else candidates.visits()
     work, fuel, chosen = list[DiskWork](), float(fuel_bytes), list[int]()
     for _, cost, option in sorted([*passes, *visits], key=lambda c: (-c[0], c[2].visited is not None, c[2].buckets)):
@@ -130,6 +171,7 @@ class _Candidates:
     groups: Groups
     row_bytes: list[float]
     records: int  # departures and visits that are kept
+    held: float  # of the rows in segments, the share that is outside its window and waits for a pass
 
     @staticmethod
     def of(spec: JoinSpec, manifest: Mapping[str, Any]) -> _Candidates | None:
@@ -137,7 +179,9 @@ class _Candidates:
         if not manifest.get("residency"):
             return None
         groups = Groups.from_json(spec, manifest["groups"])
-        return _Candidates(groups, _row_bytes(manifest, len(spec.inputs)), _records(manifest))
+        stored = sum(s["end"] - s["start"] for s in manifest["segments"])
+        held = manifest["progress"]["held"] / max(1, stored) if "progress" in manifest else 0.0
+        return _Candidates(groups, _row_bytes(manifest, len(spec.inputs)), _records(manifest), held)
 
     @cached_property
     def passes(self) -> list[Scored]:

@@ -9,8 +9,8 @@ from typing import Any
 from spark_mjoin.errors import StateError
 from spark_mjoin.state.directory import Directory
 
-FORMAT = 2  # of what is written
-READABLE = (1, 2)  # the first had no arrivals in segments, and nothing ever left memory
+FORMAT = 3  # of what is written
+READABLE = (1, 2, 3)  # the first had no arrivals in segments; before the third a join was always one operator
 
 
 def publish(directory: Directory, name: str, attempt: str, body: dict[str, Any]) -> None:

@@ -33,6 +33,7 @@ class Groups:
     results: Array  # results so far
     chances: Array  # combinations of rows that were together, as products of row counts
     turnover: Array  # per disk part: rows of the others that came since it was last joined with them
+    completed: Array  # per input, results that its arrivals completed, faded as `recent` is
     young: int = 0  # half of the rows in memory had arrived before this event when it was last looked at
     young_results: float = 0.0  # recent results of which all rows arrived since then
     all_results: float = 0.0  # recent results
@@ -47,7 +48,7 @@ class Groups:
         def row() -> Array:
             return np.zeros(BUCKETS)
 
-        return Groups(main_inputs(spec), grid(), grid(), grid(), grid(), row(), row(), grid())
+        return Groups(main_inputs(spec), grid(), grid(), grid(), grid(), row(), row(), grid(), np.zeros(n))
 
     # --- what happens ----------------------------------------------------------------------------------------
 
@@ -96,10 +97,15 @@ class Groups:
     def flushed(self, young: int) -> None:
         """A flush is complete: what was recent is less so. `young` is the event since which half of the rows came."""
         self.recent *= FADE
+        self.completed *= FADE
         kept = FADE if self.young else 0.0  # before the first flush there was no age to tell results apart by
         self.young_results *= kept
         self.all_results *= kept
         self.young = young
+
+    def complete(self, input: int, results: int) -> None:
+        """Arrivals of an input have completed results."""
+        self.completed[input] += results
 
     def give_out(self, buckets: Array, oldest: Array) -> None:
         """Results of arrivals: the bucket of each, and the arrival of its oldest row."""
@@ -170,6 +176,10 @@ class Groups:
         debt: Array = on_disk & (self.waiting.sum(axis=0) > 0) & (self.possible() > 0)
         return debt
 
+    def worth(self, input: int) -> float:
+        """Results that an arriving row of an input has completed, in the mean, recently."""
+        return float(self.completed[input] / max(self.recent[input].sum(), 1.0))
+
     def deferred_rows(self) -> int:
         """Input rows whose results are not complete."""
         debt = self.in_debt()
@@ -199,4 +209,5 @@ class Groups:
     @staticmethod
     def from_json(spec: JoinSpec, body: Mapping[str, Any]) -> Groups:
         named: dict[str, Any] = {n: np.array(v) if isinstance(v, list) else v for n, v in body.items()}
+        named.setdefault("completed", np.zeros(len(spec.inputs)))  # before plans were trees
         return Groups(main_inputs(spec), **named)

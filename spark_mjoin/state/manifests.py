@@ -24,16 +24,27 @@ class Manifests:
         return self.directory.exists(manifest_name(version))
 
     def manifest(self, version: int) -> dict[str, Any]:
-        """The manifest of a version, checked."""
+        """The manifest of a version, checked, in the form that is written today."""
         name = manifest_name(version)
         try:
-            return checked_json.read(self.directory, name)
+            return _today(checked_json.read(self.directory, name))
         except FileNotFoundError:
             kept = ", ".join(map(str, self.versions())) or "none"
             raise StateError(
                 f"state version {version} is not in {self.directory.location} (kept: {kept}); the checkpoint and "
                 "'stateLocation' are not of the same time: restore both, or start with a new checkpoint"
             ) from None
+
+
+def _today(manifest: dict[str, Any]) -> dict[str, Any]:
+    """A manifest from before a plan was a tree, as one: the join was one operator, with all inputs as members."""
+    if "operators" in manifest:
+        return manifest
+    operator = {name: manifest[name] for name in _OF_OPERATOR if name in manifest}
+    return {**manifest, "tree": list(range(len(manifest["rows"]))), "operators": [operator]}
+
+
+_OF_OPERATOR = ("rows", "segments", "results", "orders", "edges", "residency", "groups")
 
 
 def manifest_name(version: int) -> str:

@@ -1,151 +1,71 @@
-"""The state of one join partition at one version: rows of every input, counters, and the segments that persist it.
-
-Rows are in segments from the commit of the batch that brought them, in memory or not. So leaving memory writes nothing
-that would not be written anyway: a flush saves what is not saved yet, and forgets. Rows that no result needs any more
-(`progress`) stay in their segments until all others of the segment are like that, and are left out when it is read.
-"""
+"""The state of one join partition at one version: the operators of its plan, and how far the sources were read."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
-from typing import Any
+from dataclasses import dataclass
 
-import numpy as np
-
-from spark_mjoin.metrics import BatchCounts, EdgeCounts
-from spark_mjoin.model import JoinSpec, Position
-from spark_mjoin.state.buckets import BUCKETS, bucket_class
-from spark_mjoin.state.groups import Groups
-from spark_mjoin.state.progress import Progress
-from spark_mjoin.state.residency import Residency, Victim
-from spark_mjoin.state.table import Table
-
-
-@dataclass(frozen=True)
-class Segment:
-    """A file with rows start..end-1 of one input, counted in order of arrival."""
-
-    name: str
-    input: int
-    start: int
-    end: int
-    level: int  # how often its rows were merged: segments of a level are merged into one of the next
-    bytes: int
-    crc32: int
-    clusters: list[int] | None = None  # the bucket of each record batch; None where rows are in order of arrival
-    last: int = 0  # the most events that were before the arrival of a row
-    newest: int | None = None  # the largest position of a row in its window; None where the input has none
-
-    def to_json(self) -> dict[str, Any]:
-        return dict(vars(self))
+from spark_mjoin.model import OperatorSpec, Position, Tree
+from spark_mjoin.state.operator import OperatorState
+from spark_mjoin.state.residency import Victim
 
 
 @dataclass
 class PartitionState:
-    """Rows are only ever added, so a version is known by their number: state v + 1 is state v and the rows after it.
-    Where there are windows, some of them do not count any more, as `progress` says.
-
-    A *tracked* state may give up memory; it knows the bucket and the arrival of every row. So does one with windows.
-    """
-
-    spec: JoinSpec
+    tree: Tree
     version: int
     positions: Mapping[str, Position]  # how far each source was read to get here
-    tables: list[Table]  # the rows in memory
-    totals: list[int]  # rows of each input, in memory and on disk
-    saved: list[int]  # rows of each table that are in segments; the rest came in this batch
-    groups: Groups
-    residency: Residency
-    progress: Progress
-    tracked: bool = False
-    segments: list[Segment] = field(default_factory=list)
-    edges: dict[tuple[int, int], EdgeCounts] = field(default_factory=dict)
+    operators: list[OperatorState]  # of the tree, in preorder
     results: int = 0  # rows given out since the query began
-    orders: list[str] = field(default_factory=list)  # the last probing order of each input, for people
 
     @staticmethod
-    def empty(spec: JoinSpec, positions: Mapping[str, Position], tracked: bool = False) -> PartitionState:
-        n = len(spec.inputs)
-        tracked = tracked or spec.windowed
-        return PartitionState(
-            spec,
-            0,
-            positions,
-            [new_table(spec, i, tracked) for i in range(n)],
-            totals=[0] * n,
-            saved=[0] * n,
-            groups=Groups.empty(spec),
-            residency=Residency(n),
-            progress=Progress(n),
-            tracked=tracked,
-            orders=[""] * n,
-        )
+    def empty(
+        tree: Tree, layout: Sequence[OperatorSpec], positions: Mapping[str, Position], tracked: bool = False
+    ) -> PartitionState:
+        return PartitionState(tree, 0, positions, [OperatorState.empty(place, tracked) for place in layout])
 
-    def absorb(self, batch: BatchCounts) -> None:
-        """Add a batch's counts to the sums."""
-        self.results += batch.rows_out
-        for key, counts in batch.work.edges.items():
-            self.edges.setdefault(key, EdgeCounts()).add(counts)
+    @property
+    def root(self) -> OperatorState:
+        return self.operators[0]
+
+    @property
+    def tracked(self) -> bool:
+        return self.root.tracked
+
+    def inputs(self) -> list[tuple[OperatorState, int]]:
+        """For each input of the join the operator that takes its rows, and as which member."""
+        found = {
+            leaves[0]: (operator, member)
+            for operator in self.operators
+            for member, leaves in enumerate(operator.place.leaves)
+            if len(leaves) == 1
+        }
+        return [found[i] for i in sorted(found)]
+
+    def above(self, operator: OperatorState) -> tuple[OperatorState, int] | None:
+        """The operator that takes the results of one, and as which member; None for the root."""
+        parent = operator.place.parent
+        return None if parent is None else (self.operators[parent[0]], parent[1])
+
+    def worth(self) -> list[float]:
+        """For each operator, how many results of the whole join one of its results is expected to lead to."""
+        out: list[float] = []
+        for operator in self.operators:
+            parent = operator.place.parent
+            out.append(1.0 if parent is None else out[parent[0]] * self.operators[parent[0]].groups.worth(parent[1]))
+        return out
 
     def evict(self, victims: Iterable[Victim]) -> int:
         """Let rows leave memory, all of which must be saved; returns how many did."""
         victims = list(victims)
-        event = self.residency.flush(victims)
-        gone = 0
-        for number in sorted({v.input for v in victims}):
-            table = self.tables[number]
-            assert self.saved[number] == table.rows, "rows must be in a segment before they leave memory"
-            stays = self.residency.flushed(number, table.buckets, table.arrived) != event
-            counts = np.bincount(table.buckets[~stays], minlength=BUCKETS)
-            table.keep(stays)
-            self.saved[number] = table.rows
-            self.groups.leave(number, counts)
-            gone += int(counts.sum())
-        arrived = np.concatenate([table.arrived for table in self.tables])
-        self.groups.flushed(int(np.median(arrived)) if arrived.size else 0)
-        return gone
+        return sum(
+            self.operators[number].evict(v for v in victims if v.operator == number)
+            for number in sorted({v.operator for v in victims})
+        )
 
-    def drop_gone(self) -> None:
-        """Forget rows in memory that have left the state, as a later version of it says."""
-        for number, table in enumerate(self.tables):
-            window = self.spec.inputs[number].window
-            if window is not None:
-                positions = table.position(window.position)
-                gone = self.progress.gone(number, table.buckets, table.arrived, positions)
-                if gone.any():
-                    table.keep(~gone)
-
-    def drop_segments(self, horizons: Sequence[int | None]) -> None:
-        """Forget segments without a row in the state, and count what is beyond its horizon and must still stay."""
-        kept, self.progress.held = list[Segment](), 0
-        for s in self.segments:
-            if s.newest is not None and self.progress.all_gone(s.input, s.clusters, s.newest, s.last):
-                continue
-            kept.append(s)
-            horizon = horizons[s.input]
-            if s.newest is not None and horizon is not None and s.newest <= horizon:
-                self.progress.held += s.end - s.start
-        self.segments = kept
-
-    def stored_row_bytes(self, number: int) -> float:
-        """The mean size of a row of an input in segments."""
-        mine = [s for s in self.segments if s.input == number]
-        return sum(s.bytes for s in mine) / max(1, sum(s.end - s.start for s in mine))
-
-    def stored_bytes(self, buckets: Sequence[int], number: int | None = None) -> int:
-        """About how many bytes some buckets have in segments: of one input's own, or of the main class in all."""
-        rows = self.groups.resident + self.groups.disk
-        total = 0.0
-        for i in range(len(self.tables)) if number is None else (number,):
-            own = number is not None or i in self.groups.main
-            total += self.stored_row_bytes(i) * float(rows[i, list(buckets)].sum() if own else rows[i].sum())
-        return int(total)
+    def overflowed(self) -> bool:
+        """Whether any row has ever left memory."""
+        return any(operator.residency.overflowed() for operator in self.operators)
 
     def nbytes(self) -> int:
-        return sum(table.nbytes() for table in self.tables)
-
-
-def new_table(spec: JoinSpec, number: int, tracked: bool) -> Table:
-    """An empty table for an input's rows."""
-    return Table(spec.inputs[number], bucket_class(spec, number) if tracked else None)
+        return sum(operator.nbytes() for operator in self.operators)

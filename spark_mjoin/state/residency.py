@@ -34,6 +34,7 @@ class Victim:
     input: int
     bucket: int  # or EVERY
     below: int = NEVER  # only rows with arrived < below
+    operator: int = 0  # of the plan
 
 
 @dataclass

@@ -20,7 +20,7 @@ at the most.
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Container, Iterable, Iterator, Mapping
+from collections.abc import Callable, Container, Iterable, Iterator, Mapping, Sequence
 from itertools import chain, pairwise
 from typing import Any
 
@@ -29,14 +29,15 @@ import pyarrow as pa
 
 from spark_mjoin.errors import StateError
 from spark_mjoin.metrics import BatchCounts, EdgeCounts
-from spark_mjoin.model import Array, JoinSpec, Position
+from spark_mjoin.model import Array, OperatorSpec, Position, Tree
 from spark_mjoin.state import checked_json
 from spark_mjoin.state.buckets import BUCKETS, of_hashes
 from spark_mjoin.state.columns import fixed_values, hash_array
 from spark_mjoin.state.directory import ChecksumStream
 from spark_mjoin.state.groups import Groups
 from spark_mjoin.state.manifests import Manifests, manifest_name, versions_in
-from spark_mjoin.state.partition import PartitionState, Segment
+from spark_mjoin.state.operator import OperatorState, Segment
+from spark_mjoin.state.partition import PartitionState
 from spark_mjoin.state.progress import Progress
 from spark_mjoin.state.residency import NEVER, Residency
 from spark_mjoin.state.table import ARRIVED, Table
@@ -58,7 +59,8 @@ class StateStore(Manifests):
 
     def load(
         self,
-        spec: JoinSpec,
+        layout: Callable[[Tree], Sequence[OperatorSpec]],
+        tree: Tree,
         version: int,
         initial: Mapping[str, Position],
         tracked: bool = False,
@@ -66,22 +68,25 @@ class StateStore(Manifests):
     ) -> PartitionState:
         """The newest committed state that is not past `version`; version 0 is empty, at the initial positions.
 
-        It is older than `version` when a batch was given out without its task coming to an end in this partition, as
+        layout gives the operators of a plan: those of the state's own, or of `tree` where there is no state yet. The
+        state is older than `version` when a batch was given out without its task coming to an end in this partition, as
         under a downstream LIMIT; the caller then rebuilds the rest from the input. `grown` is called now and then while
         rows come into memory, and may let some of them leave again.
         """
         committed = [v for v in self.versions() if v <= version]
         if not committed:
-            return PartitionState.empty(spec, initial, tracked)
+            return PartitionState.empty(tree, layout(tree), initial, tracked)
         manifest = self.manifest(committed[-1])
-        state = PartitionState.empty(spec, initial, tracked or bool(manifest.get("residency")))
+        tree = _tree(manifest["tree"])
+        tracked = tracked or bool(manifest["operators"][0].get("residency"))
+        state = PartitionState.empty(tree, layout(tree), initial, tracked)
         self._fill(state, manifest, grown)
         return state
 
     def catch_up(self, state: PartitionState, version: int) -> bool:
         """Bring a state from its version to the newest committed one up to `version`, reading only what is new.
 
-        False when that cannot be done, because rows have left memory: then it must be loaded.
+        False when that cannot be done, because rows have left memory or the plan has changed: then it must be loaded.
         """
         if state.version == version:
             return True
@@ -89,62 +94,81 @@ class StateStore(Manifests):
         if not committed or committed[-1] <= state.version:
             return True
         manifest = self.manifest(committed[-1])
-        if state.tracked != bool(manifest.get("residency")) or state.residency.overflowed():
+        if _tree(manifest["tree"]) != state.tree or state.overflowed():
             return False
-        if state.tracked and any(manifest["residency"]["departures"]):
-            return False
+        for figures in manifest["operators"]:
+            if state.tracked != bool(figures.get("residency")):
+                return False
+            if state.tracked and any(figures["residency"]["departures"]):
+                return False
         self._fill(state, manifest, lambda state: None)
-        if manifest.get("progress"):
-            state.drop_gone()
-            state.saved = [table.rows for table in state.tables]
+        for operator in state.operators:
+            if operator.spec.windowed:
+                operator.drop_gone()
         return True
 
     def _fill(self, state: PartitionState, manifest: dict[str, Any], grown: Callable[[PartitionState], None]) -> None:
         """Put into an empty or an older state the rows and figures of a manifest."""
-        fresh = state.version == 0
-        if manifest.get("residency"):
-            state.residency = Residency.from_json(len(state.tables), manifest["residency"])
-            state.groups = Groups.from_json(state.spec, manifest["groups"])
+        for operator, figures in zip(state.operators, manifest["operators"], strict=True):
+            self._fill_operator(operator, figures, state.version == 0, lambda: grown(state))
+        state.version = manifest["version"]
+        state.positions = manifest["positions"]
+        state.results = manifest["results"]
+
+    def _fill_operator(
+        self, state: OperatorState, figures: dict[str, Any], fresh: bool, grown: Callable[[], None]
+    ) -> None:
+        segments = [Segment(**s) for s in figures["segments"]]
+        if figures.get("progress"):
+            state.progress = Progress.from_json(len(state.tables), figures["progress"])
+        if figures.get("residency"):
+            state.residency = Residency.from_json(len(state.tables), figures["residency"])
+            state.groups = Groups.from_json(state.spec, figures["groups"])
             if fresh:
                 state.groups.begin_loading()
         elif state.tracked:  # from now on: everything was in memory until now, so every combination is out
-            state.residency.clean(range(BUCKETS), state.groups.main)
-            state.groups.results += manifest["results"] / BUCKETS
-            for segment in (Segment(**s) for s in manifest["segments"]):
-                for _, batch in self.batches(segment):
-                    state.groups.disk[segment.input] += np.bincount(
-                        self.buckets_of(state, segment.input, batch), minlength=BUCKETS
-                    )
-            state.groups.chances += state.groups.possible()
-        if manifest.get("progress"):
-            state.progress = Progress.from_json(len(state.tables), manifest["progress"])
-        segments = [Segment(**s) for s in manifest["segments"]]
-        for number, rows in enumerate(manifest["rows"]):
+            self.settle(state, segments, figures["results"])
+        self.bring_in(state, segments, figures["rows"], fresh, grown)
+        state.results = figures["results"]
+        state.orders = figures["orders"]
+        state.edges = {(origin, target): EdgeCounts(*counts) for origin, target, *counts in figures["edges"]}
+
+    def settle(self, state: OperatorState, segments: Iterable[Segment], results: int) -> None:
+        """Let an empty operator know that everything the rows in some segments have is out, and count the rows."""
+        state.residency.clean(range(BUCKETS), state.groups.main)
+        state.groups.results += results / BUCKETS
+        for segment in segments:
+            for _, batch in self.batches(segment):
+                state.groups.disk[segment.input] += np.bincount(
+                    self.buckets_of(state, segment.input, batch), minlength=BUCKETS
+                )
+        state.groups.chances += state.groups.possible()
+
+    def bring_in(
+        self, state: OperatorState, segments: list[Segment], rows: Sequence[int], fresh: bool, grown: Callable[[], None]
+    ) -> None:
+        """Put the rows of segments that a state does not have yet, and that are to be in memory, into their tables."""
+        for number, expected in enumerate(rows):
             found = state.totals[number]
             for segment in segments:
                 if segment.input == number and segment.end > found:
                     self._take_in(state, segment, found - segment.start, grown, fresh)
                     found = segment.end
-            if found != rows and state.spec.inputs[number].window is None:
+            if found != expected and state.spec.inputs[number].window is None:
                 raise StateError(
-                    f"state version {manifest['version']} in {self.directory.location} is damaged: it has {found} rows "
-                    f"of input '{state.spec.inputs[number].alias}' where its manifest counts {rows}"
+                    f"the state in {self.directory.location} is damaged: it has {found} rows "
+                    f"of input '{state.spec.inputs[number].alias}' where its manifest counts {expected}"
                 )
-        state.totals = list(manifest["rows"])
+        state.totals = list(rows)
         state.saved = [table.rows for table in state.tables]
-        state.version = manifest["version"]
-        state.positions = manifest["positions"]
         state.segments = segments
-        state.results = manifest["results"]
-        state.orders = manifest["orders"]
-        state.edges = {(origin, target): EdgeCounts(*counts) for origin, target, *counts in manifest["edges"]}
 
     def _take_in(
         self,
-        state: PartitionState,
+        state: OperatorState,
         segment: Segment,
         skip: int,
-        grown: Callable[[PartitionState], None],
+        grown: Callable[[], None],
         fresh: bool,
     ) -> None:
         """Put the rows of a segment that are to be in memory, from number `skip` on, into their table."""
@@ -165,18 +189,18 @@ class StateStore(Manifests):
             state.saved[number] = end
             if state.tracked and fresh:
                 state.groups.load(number, np.bincount(table.buckets[start:end], minlength=BUCKETS))
-                grown(state)
+                grown()
         if found != segment.end - segment.start:
             raise StateError(
                 f"state file {self.directory.path(segment.name)} is damaged: it has {found} rows, expected "
                 f"{segment.end - segment.start}; restore it, or start with a new checkpoint"
             )
 
-    def buckets_of(self, state: PartitionState, number: int, batch: pa.RecordBatch) -> Array:
+    def buckets_of(self, state: OperatorState, number: int, batch: pa.RecordBatch) -> Array:
         """The buckets of some rows of a segment."""
         return of_hashes(hash_array(batch.column(state.tables[number].bucket_key)))
 
-    def living(self, state: PartitionState, number: int, bucket: int | None, batch: pa.RecordBatch) -> pa.RecordBatch:
+    def living(self, state: OperatorState, number: int, bucket: int | None, batch: pa.RecordBatch) -> pa.RecordBatch:
         """The rows of a segment, all of one bucket or of any, without those that have left the state."""
         input = state.spec.inputs[number]
         if input.window is None:
@@ -225,40 +249,42 @@ class StateStore(Manifests):
         self, state: PartitionState, version: int, positions: Mapping[str, Position], batch: BatchCounts, attempt: str
     ) -> None:
         """Make the rows of `state` durable as `version`, and the state that version."""
-        for number in range(len(state.tables)):
-            self.save(state, number, version, attempt)
-        if state.spec.windowed:
-            state.drop_segments(state.progress.horizons)
-        batch.disk_bytes = sum(s.bytes for s in state.segments)
-        state.absorb(batch)
+        for operator in state.operators:
+            for number in range(len(operator.tables)):
+                self.save(operator, number, version, attempt)
+            if operator.spec.windowed:
+                operator.drop_segments()
+        batch.disk_bytes = sum(s.bytes for operator in state.operators for s in operator.segments)
+        state.results += batch.rows_out
+        for operator in state.operators:
+            operator.absorb(batch.work(operator.place.number))
+        inputs = state.inputs()
         body: dict[str, Any] = {
             "version": version,
             "positions": dict(positions),
-            "rows": state.totals,
-            "segments": [s.to_json() for s in state.segments],
+            "tree": state.tree,
+            "rows": [operator.totals[member] for operator, member in inputs],
+            "dropped": [operator.progress.dropped[member] for operator, member in inputs],
+            "orders": [operator.orders[member] for operator, member in inputs],
             "results": state.results,
-            "orders": state.orders,
-            "edges": [[*pair, c.probes, c.matches, c.candidates] for pair, c in sorted(state.edges.items())],
+            "operators": [_figures(operator) for operator in state.operators],
             "batch": batch.to_json(),
         }
-        if state.tracked:
-            body |= {"residency": state.residency.to_json(), "groups": state.groups.to_json()}
-        if state.spec.windowed:
-            body |= {"progress": state.progress.to_json()}
         checked_json.publish(self.directory, manifest_name(version), attempt, body)
         published = self.manifest(version)
-        if any(published.get(name) != body.get(name) for name in ("rows", "positions", "residency")):
+        if any(_compared(published, name) != _compared(body, name) for name in ("positions", "rows", "residency")):
             raise StateError(
                 f"state version {version} in {self.directory.location} is there already, with other rows: the "
                 "checkpoint was set back, another query writes to this place, or the input changed between two "
                 "attempts (failOnDataLoss is false)"
             )
-        state.segments = [Segment(**s) for s in published["segments"]]
+        for operator, figures in zip(state.operators, published["operators"], strict=True):
+            operator.segments = [Segment(**s) for s in figures["segments"]]
         state.version = version
         state.positions = dict(positions)
         self._collect_garbage(version, attempt)
 
-    def save(self, state: PartitionState, number: int, version: int, attempt: str) -> None:
+    def save(self, state: OperatorState, number: int, version: int, attempt: str) -> None:
         """Put the rows of an input that are in no segment yet into one, which `version` will name.
 
         Once rows have left memory, segments are clustered by bucket: those of a bucket are read together then.
@@ -280,7 +306,7 @@ class StateStore(Manifests):
             starts = range(low, table.rows, WRITE_ROWS)
             sections = chain(older, ((0, table.arrow(at, min(at + WRITE_ROWS, table.rows))) for at in starts))
         readable = re.sub(r"\W", "_", table.spec.alias)
-        name = f"rows-{version:012d}-{number}-{readable}-{end}-{attempt}.arrow"
+        name = f"rows-{version:012d}-{state.label(number)}-{readable}-{end}-{attempt}.arrow"
         size, crc32, clusters = self._write(name, table.arrow(0, 0).schema, sections, attempt)
         last = max([state.residency.events if state.tracked else 0, *(s.last for s in replaced)])
         newest = None
@@ -299,8 +325,7 @@ class StateStore(Manifests):
         level, replaced = 0, list[Segment]()
         while True:
             rest = segments[: len(segments) - len(replaced)]
-            peers: list[Segment] = []
-            edge = start
+            peers, edge = list[Segment](), start
             while (
                 len(peers) < min(len(rest), FAN_OUT - 1)
                 and rest[-1 - len(peers)].level == level
@@ -361,7 +386,7 @@ class StateStore(Manifests):
         kept = [v for v in versions if v not in dropped]
         for old in dropped:
             self.directory.delete(manifest_name(old))
-        needed = {s["name"] for v in kept for s in self.manifest(v)["segments"]}
+        needed = {s["name"] for v in kept for figures in self.manifest(v)["operators"] for s in figures["segments"]}
         for name in names:
             if name.startswith("rows-") and name not in needed and (int(name[5:17]) < version or attempt in name):
                 self.directory.delete(name)
@@ -369,6 +394,32 @@ class StateStore(Manifests):
             made_for = re.search(r"-(?:rows|version)-(\d{12})", name)
             if made_for is not None and int(made_for[1]) < version - 1:
                 self.directory.delete(name)
+
+
+def _tree(body: Any) -> Tree:
+    """A plan from the nested lists of a manifest."""
+    return body if isinstance(body, int) else tuple(map(_tree, body))
+
+
+def _figures(operator: OperatorState) -> dict[str, Any]:
+    """What a manifest says about one operator."""
+    figures: dict[str, Any] = {
+        "rows": operator.totals,
+        "segments": [s.to_json() for s in operator.segments],
+        "results": operator.results,
+        "orders": operator.orders,
+        "edges": [[*pair, c.probes, c.matches, c.candidates] for pair, c in sorted(operator.edges.items())],
+    }
+    if operator.tracked:
+        figures |= {"residency": operator.residency.to_json(), "groups": operator.groups.to_json()}
+    if operator.spec.windowed:
+        figures |= {"progress": operator.progress.to_json()}
+    return figures
+
+
+def _compared(manifest: Mapping[str, Any], name: str) -> Any:
+    """A part of a manifest that every attempt at its version must agree on."""
+    return manifest[name] if name == "positions" else [figures.get(name) for figures in manifest["operators"]]
 
 
 def arrived_of(batch: pa.RecordBatch) -> Array:

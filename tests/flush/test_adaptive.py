@@ -10,24 +10,24 @@ from spark_mjoin.flush.protocol import Residents
 from spark_mjoin.metrics import BatchCounts
 from spark_mjoin.phases import arrival
 from spark_mjoin.planner.graph import plan_join
-from spark_mjoin.state.partition import PartitionState
+from spark_mjoin.state.operator import OperatorState
 from spark_mjoin.state.residency import EVERY
 
 SCHEMA = pa.schema([("k", pa.int64())])
 KEYS = 200
 
 
-def three_way() -> PartitionState:
+def three_way() -> OperatorState:
     options = Options.parse(
         {
             "query": "SELECT s1.k FROM s1, s2, s3 WHERE s1.k = s2.k AND s2.k = s3.k",
             **{f"source.s{i}.format": "arrow" for i in (1, 2, 3)},
         }
     )
-    return PartitionState.empty(plan_join(options, [SCHEMA] * 3), {}, tracked=True)
+    return OperatorState.alone(plan_join(options, [SCHEMA] * 3), tracked=True)
 
 
-def arrive(state: PartitionState, input: int, keys: np.ndarray) -> int:
+def arrive(state: OperatorState, input: int, keys: np.ndarray) -> int:
     """Insert rows one small batch after the other; the number of results."""
     counts, found = BatchCounts([0, 0, 0]), 0
     for part in np.array_split(keys, max(1, keys.size // 10)):
@@ -37,10 +37,10 @@ def arrive(state: PartitionState, input: int, keys: np.ndarray) -> int:
     return found
 
 
-def flush(state: PartitionState, share: float) -> list[int]:
+def flush(state: OperatorState, share: float) -> list[int]:
     """Let adaptive flushing free a share of the memory; the buckets that it named."""
     residents = Residents.of(state)
-    victims = Adaptive().victims(residents, int(residents.bytes().sum() * share))
+    victims = Adaptive().victims([residents], int(residents.bytes().sum() * share))
     state.saved = [table.rows for table in state.tables]  # as if they were in segments
     state.evict(victims)
     return [victim.bucket for victim in victims]
@@ -69,7 +69,7 @@ def test_that_the_oldest_rows_are_all_of_an_input_counts_as_the_loss_of_all_resu
     residents = Residents.of(state)
     whole_input = int(residents.bytes()[0].sum())
     assert whole_input < 0.2 * residents.bytes().sum()
-    victims, lost = _by_age(residents, whole_input)
+    victims, lost = _by_age([residents], whole_input)
     assert victims and lost == pytest.approx(expected_results(residents).sum(), rel=0.01)
 
 

@@ -16,7 +16,7 @@ from spark_mjoin.phases import arrival
 from spark_mjoin.planner.graph import plan_join
 from spark_mjoin.planner.orders import probe_order
 from spark_mjoin.state import columns
-from spark_mjoin.state.partition import PartitionState
+from spark_mjoin.state.operator import OperatorState
 
 SCHEMA = pa.schema([("k", pa.int64()), ("j", pa.int64()), ("s", pa.string())])
 STAR = "SELECT a.k, b.s FROM a, b, c WHERE a.k = b.k AND b.k = c.k"
@@ -34,10 +34,10 @@ def table(keys: list[int], others: list[int] | None = None) -> pa.RecordBatch:
     return pa.RecordBatch.from_pydict({"k": keys, "j": others, "s": [f"s{k}" for k in keys]}, SCHEMA)
 
 
-def arrive(state: PartitionState, number: int, batch: pa.RecordBatch) -> tuple[int, WorkCounts]:
+def arrive(state: OperatorState, number: int, batch: pa.RecordBatch) -> tuple[int, WorkCounts]:
     counts = BatchCounts([0] * 3)
     found = sum(len(bound[0]) for bound in arrival.arrive(state, number, batch, (0, 1), counts))
-    return found, counts.work
+    return found, counts.work()
 
 
 def test_smallest_table_is_visited_first() -> None:
@@ -59,7 +59,7 @@ def test_the_closing_edge_of_a_cycle_narrows_the_probe() -> None:
 
 
 def test_a_probe_that_finds_nothing_ends_the_sequence() -> None:
-    state = PartitionState.empty(plan(STAR), {})
+    state = OperatorState.alone(plan(STAR))
     arrive(state, 1, table([1, 2, 3]))
     found, work = arrive(state, 0, table([1, 2]))
     assert (found, work.probes) == (0, 0)  # c is empty and comes first: b is not even hashed for
@@ -70,7 +70,7 @@ def test_a_probe_that_finds_nothing_ends_the_sequence() -> None:
 
 
 def test_edges_count_what_probes_see() -> None:
-    state = PartitionState.empty(plan(CHAIN), {})
+    state = OperatorState.alone(plan(CHAIN))
     arrive(state, 1, table([1, 1, 2], [7, 8, 9]))
     arrive(state, 2, table([0, 0], [8, 8]))
     found, work = arrive(state, 0, table([1, 5]))
@@ -83,7 +83,7 @@ def test_edges_count_what_probes_see() -> None:
 @pytest.mark.parametrize("capacity", [1, 2, 3, 1000])
 def test_an_inflating_join_comes_in_bounded_pieces(capacity: int, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(operator, "CHUNK_ROWS", capacity)
-    state = PartitionState.empty(plan(STAR), {})
+    state = OperatorState.alone(plan(STAR))
     state.tables[1].append(arrival.admit(state.spec, 1, table([7] * 20), (0, 1)))
     state.tables[2].append(arrival.admit(state.spec, 2, table([7] * 10), (0, 1)))
     state.tables[0].append(arrival.admit(state.spec, 0, table([7] * 5), (0, 1)))
@@ -102,7 +102,7 @@ def test_pieces_are_pooled_before_payload_is_gathered() -> None:
 
 
 def test_large_strings_split_a_batch(monkeypatch: pytest.MonkeyPatch) -> None:
-    state = PartitionState.empty(plan(STAR), {})
+    state = OperatorState.alone(plan(STAR))
     for number in range(3):
         arrive(state, number, table([1, 2, 3, 4]))
     bound = {i: np.arange(4, dtype=np.int32) for i in range(3)}
@@ -114,7 +114,7 @@ def test_large_strings_split_a_batch(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_large_strings_split_a_residual(monkeypatch: pytest.MonkeyPatch) -> None:
-    state = PartitionState.empty(plan(STAR + " AND a.s <> concat(b.s, 'x')"), {})
+    state = OperatorState.alone(plan(STAR + " AND a.s <> concat(b.s, 'x')"))
     monkeypatch.setattr(columns, "MAX_GATHERED_BYTES", 3)
     for number in range(3):
         found, _ = arrive(state, number, table([1, 2, 3, 4, 4]))

@@ -261,7 +261,7 @@ def test_files_stay_few_under_overflow(tmp_path: Path) -> None:
     assert len([n for n in names if n.startswith("rows-")]) <= 3 * (4 * FAN_OUT + KEPT_VERSIONS)
     assert not [n for n in names if n.startswith(".")]
     needed = {s["name"] for v in Manifests(str(partition.parent), 0).versions()
-              for s in Manifests(str(partition.parent), 0).manifest(v)["segments"]}  # fmt: skip
+              for s in Manifests(str(partition.parent), 0).manifest(v)["operators"][0]["segments"]}  # fmt: skip
     assert {n for n in names if n.startswith("rows-")} == needed
 
 
@@ -272,7 +272,7 @@ def test_records_of_departures_stay_few(tmp_path: Path, monkeypatch: pytest.Monk
     most = 0
     for _ in run.steps():
         (manifest,) = run.manifests()
-        most = max(most, sum(map(len, manifest["residency"]["departures"])))
+        most = max(most, sum(map(len, manifest["operators"][0]["residency"]["departures"])))
     assert 100 < most < 600
     run.check()
 
@@ -292,7 +292,7 @@ def test_a_damaged_segment_is_named_when_a_pass_reads_it(tmp_path: Path) -> None
     for _ in range(8):
         next(steps)
     (manifest,) = run.manifests()
-    (victim,) = tmp_path.glob(f"*/partition-0/{manifest['segments'][-1]['name']}")
+    (victim,) = tmp_path.glob(f"*/partition-0/{manifest['operators'][0]['segments'][-1]['name']}")
     healthy = victim.read_bytes()
     victim.write_bytes(healthy[:1000] + bytes([healthy[1000] ^ 1]) + healthy[1001:])
     with pytest.raises(StateError, match=victim.name):

@@ -12,7 +12,7 @@ about: every stream has room for two tuples, and a third lets those two go to di
 So at 14 there are in memory b9 d10 | b7 f14 | k12 and on disk a1-9 d5-9 | c2-7 d3-7 | g4-8 h6-8 i8-12 j11-12.
 """
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 import numpy as np
@@ -29,6 +29,7 @@ from spark_mjoin.phases import arrival, cleanup, overflow, reactive
 from spark_mjoin.phases.disk import Part
 from spark_mjoin.planner.graph import plan_join
 from spark_mjoin.planner.orders import probe_order
+from spark_mjoin.state.operator import OperatorState
 from spark_mjoin.state.partition import PartitionState
 from spark_mjoin.state.residency import EVERY, Victim
 from spark_mjoin.state.store import StateStore
@@ -58,7 +59,8 @@ BEFORE = [
 class RoomForTwo:
     """A flush policy: where a stream has more tuples than there is room for, all but the newest go."""
 
-    def victims(self, residents: Residents, need: int) -> list[Victim]:
+    def victims(self, residents: Sequence[Residents], need: int) -> list[Victim]:
+        (residents,) = residents
         full = [(i, arrived.max()) for i, arrived in enumerate(residents.arrived) if arrived.size > ROOM]
         return [Victim(i, EVERY, int(newest)) for i, newest in full]
 
@@ -66,7 +68,7 @@ class RoomForTwo:
 class Example:
     def __init__(self, directory: Path) -> None:
         options = Options.parse({"query": QUERY, **{f"source.s{i}.format": "arrow" for i in (1, 2, 3)}})
-        self.state = PartitionState.empty(plan_join(options, [SCHEMA] * 3), {}, tracked=True)
+        self.state = OperatorState.alone(plan_join(options, [SCHEMA] * 3), tracked=True)
         self.store = StateStore(str(directory), 0)
         self.plan = OverflowPlan(1, "room for two", blocking_rows=0, fuel_bytes=1 << 20)
         self.counts = BatchCounts([0, 0, 0])
@@ -77,7 +79,9 @@ class Example:
         batch = pa.RecordBatch.from_pydict({"v": [value], "t": [str(time)]}, schema=SCHEMA)
         combinations = arrival.arrive(self.state, stream, batch, (0, 1), self.counts)
         results = shown(arrival.results(self.state, iter(combinations)))
-        overflow.make_room(self.state, self.plan, self.store, 1, "attempt", self.counts)
+        overflow.make_room(
+            PartitionState((S1, S2, S3), 0, {}, [self.state]), self.plan, self.store, 1, "attempt", self.counts
+        )
         return results
 
     def visit(self, stream: int) -> list[str]:

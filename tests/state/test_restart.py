@@ -8,7 +8,7 @@ import pytest
 
 from spark_mjoin import task
 from spark_mjoin.errors import StateError
-from spark_mjoin.state.partition import Segment
+from spark_mjoin.state.operator import Segment
 from spark_mjoin.state.store import FAN_OUT, LARGE_BYTES, StateStore
 from tests.harness import LIMITED, ReadAllAvailable, reader, run, scripted
 
@@ -107,9 +107,9 @@ def test_batches_that_are_always_cut_off_are_read_again_once(tmp_path: Path, mon
     again: list[tuple[int, int]] = []
     rebuild = task._rebuild
 
-    def counted(job: object, state: object, *others: object) -> None:
+    def counted(job: object, state: object, *others: object) -> object:
         again.append((job.version, state.version))
-        rebuild(job, state, *others)
+        return rebuild(job, state, *others)
 
     monkeypatch.setattr(task, "_rebuild", counted)
     script = [pa.table({"id": [1]})] * 6
@@ -126,7 +126,7 @@ def test_small_segments_are_merged_behind_a_large_one() -> None:
         """The number of files after segments of these sizes, at one row each."""
         segments: list[Segment] = []
         for row, size in enumerate(sizes):
-            start, level, replaced = store._place(segments, clustered=False)
+            start, level, replaced = store._place(segments, clustered=False, start=row)
             end = row + 1
             total = size + sum(s.bytes for s in replaced)
             segments = [s for s in segments if s not in replaced]

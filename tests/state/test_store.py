@@ -2,6 +2,7 @@
 
 import json
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 
 import pyarrow as pa
@@ -9,6 +10,7 @@ import pytest
 
 from spark_mjoin import task
 from spark_mjoin.errors import StateError
+from spark_mjoin.planner.tree import layout
 from spark_mjoin.state import store as store_module
 from spark_mjoin.state.directory import Directory
 from spark_mjoin.state.source_log import MERGE_FILES, DurableLog
@@ -33,7 +35,7 @@ def partition_directory(state: Path) -> Path:
 
 def load(state: Path, spec: object, version: int) -> object:
     location = partition_directory(state).parent
-    return StateStore(str(location), 0).load(spec, version, {})
+    return StateStore(str(location), 0).load(partial(layout, spec), (0, 1), version, {})
 
 
 def test_files_stay_few_and_rows_stay_whole(tmp_path: Path) -> None:
@@ -48,7 +50,7 @@ def test_files_stay_few_and_rows_stay_whole(tmp_path: Path) -> None:
     spec = reader({**options(count), "stateLocation": str(tmp_path)})._spec
     state = load(tmp_path, spec, count)
     whole = pa.concat_tables(batches(count))
-    for table in state.tables:
+    for table in state.root.tables:
         stored = pa.Table.from_batches([table.arrow(0, table.rows)])
         assert stored.column(0).to_pylist() == whole.column("k").to_pylist()
         assert stored.column(1).to_pylist() == whole.column("v").to_pylist()
@@ -58,14 +60,14 @@ def test_large_segments_are_not_merged_again(tmp_path: Path, monkeypatch: pytest
     monkeypatch.setattr(store_module, "LARGE_BYTES", 0)
     run(options(3 * FAN_OUT), tmp_path)
     manifest = StateStore(str(partition_directory(tmp_path).parent), 0).manifest(3 * FAN_OUT)
-    assert len(manifest["segments"]) == 2 * 3 * FAN_OUT
+    assert len(manifest["operators"][0]["segments"]) == 2 * 3 * FAN_OUT
 
 
 def test_edge_counts_and_results_are_kept(tmp_path: Path) -> None:
     results = run(options(5), tmp_path)
     manifest = StateStore(str(partition_directory(tmp_path).parent), 0).manifest(5)
     assert manifest["results"] == sum(t.num_rows for t in results)
-    edges = {(origin, target): counts for origin, target, *counts in manifest["edges"]}
+    edges = {(origin, target): counts for origin, target, *counts in manifest["operators"][0]["edges"]}
     assert edges[0, 1][1] + edges[1, 0][1] == manifest["results"]
     probes, matches, candidates = edges[1, 0]
     assert probes == 10

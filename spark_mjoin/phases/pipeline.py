@@ -1,0 +1,121 @@
+"""One batch of one partition on the operators of its plan: rows go up, disk work goes on below, all in one budget.
+
+    ((a b) c)      arrivals of a, b ──> (a b) ──results──┐
+                   arrivals of c ────────────────────────┴──> root ──> results of the join
+                   disk work of (a b) ──results──> root, as arrivals
+
+Whatever gives results of an operator, arrivals or disk work, they arrive at the operator above as rows of one of its
+members and join what is in memory there. So a pass over the disk of a lower operator completes results of the whole.
+
+Over budget: rows leave, of whichever operator the policy names. While an operator's disk part is being joined with its
+rows in memory these stay, and others make room.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass
+
+import numpy as np
+import pyarrow as pa
+
+from spark_mjoin.join.operator import Bound
+from spark_mjoin.metrics import BatchCounts
+from spark_mjoin.model import DiskWork, Expiry, OverflowPlan
+from spark_mjoin.phases import arrival, cleanup, expiry, overflow, reactive
+from spark_mjoin.state.operator import OperatorState
+from spark_mjoin.state.partition import PartitionState
+from spark_mjoin.state.store import StateStore
+
+
+@dataclass
+class Pipeline:
+    """The state that a batch changes, and where what it writes goes."""
+
+    state: PartitionState
+    store: StateStore
+    overflow: OverflowPlan | None
+    expiry: Expiry | None
+    version: int  # that the batch makes
+    attempt: str
+    counts: BatchCounts
+    clock: Callable[[], float]  # to say how long phases take
+
+    def arrivals(
+        self, batches: Iterable[tuple[int, pa.RecordBatch]], share: tuple[int, int], check: Callable[[], None]
+    ) -> Iterator[pa.RecordBatch]:
+        """Take in rows, each batch with the number of its input, and give out what they complete.
+
+        check is called after each batch.
+        """
+        root = self.state.root  # the only operator, where there are windows
+        if self.expiry is not None:
+            expiry.begin(root, self.expiry, self.counts)
+
+        def bounds() -> Iterator[Bound | None]:
+            places = self.state.inputs()
+            for number, batch in batches:
+                operator, member = places[number]
+                found = arrival.arrive(operator, member, batch, share, self.counts)
+                yield from arrival.ascend(self.state, operator, found, self.counts)
+                self.note_peak()
+                full = self.overflow is not None and overflow.is_over(self.state, self.overflow)
+                if self.expiry is not None and (full or expiry.is_due_meanwhile(root)):
+                    yield None
+                    expiry.from_memory(root, self.counts)
+                check()
+                if self.overflow is not None and overflow.is_over(self.state, self.overflow):
+                    yield None
+                    self.make_room()
+
+        results = arrival.results(self.state.root, bounds())
+        yield from self.counts.memory_to_memory.timed(results, self.clock)
+
+    def settle(self) -> Iterator[pa.RecordBatch]:
+        """Give out all that the rows so far have, from the leaves up."""
+        for operator in reversed(self.state.operators):
+            debt = tuple(int(b) for b in np.flatnonzero(operator.groups.in_debt()))
+            if debt:
+                yield from self.disk_work(DiskWork(debt, operator=operator.place.number))
+
+    def disk_work(self, work: DiskWork) -> Iterator[pa.RecordBatch]:
+        """One pass or visit; what it gives goes up."""
+        operator, area = self.state.operators[work.operator], self.area
+        for number in range(len(operator.tables)):
+            self.store.save(operator, number, self.version, self.attempt)
+        if work.visited is None:
+            phase = self.counts.disk_to_disk
+            found = cleanup.clean(operator, self.store, work.buckets, area, phase)
+        else:
+            phase = self.counts.disk_to_memory
+            found = reactive.visit(operator, self.store, work.visited, work.buckets[0], area, phase)
+        yield from phase.timed(self._up(operator, found), self.clock)
+        self.note_peak(phase.peak_bytes)
+        if self.expiry is not None and work.visited is None:
+            expiry.after_pass(operator, self.store, work.buckets, self.counts)
+
+    def _up(self, operator: OperatorState, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        """The results of the join that some results of an operator lead to."""
+        above = self.state.above(operator)
+        if above is None:
+            yield from batches
+            return
+        parent, member = above
+        for batch in batches:
+            found = arrival.arrive(parent, member, batch, (0, 1), self.counts)
+            yield from arrival.results(self.state.root, arrival.ascend(self.state, parent, found, self.counts))
+            self.note_peak()
+            if self.overflow is not None and overflow.is_over(self.state, self.overflow):
+                self.make_room(busy=operator)
+
+    @property
+    def area(self) -> int:
+        """Bytes for disk work."""
+        return overflow.work_area(self.overflow)
+
+    def make_room(self, busy: OperatorState | None = None) -> None:
+        assert self.overflow is not None
+        overflow.make_room(self.state, self.overflow, self.store, self.version, self.attempt, self.counts, busy)
+
+    def note_peak(self, besides: int = 0) -> None:
+        self.counts.peak_bytes = max(self.counts.peak_bytes, self.state.nbytes() + besides)

@@ -1,0 +1,96 @@
+"""What the offset says about how a batch runs, for all partitions: the plan is data (DESIGN, invariant 3).
+
+It is in the offset because a replay must do the same, with whatever options the query is started then: flush at the
+same points, store the same intermediate results, do the same disk work. Without a plan in the offset all inputs are in
+one MJoin and everything stays in memory.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from spark_mjoin.model import BatchPlan, DiskWork, Expiry, OverflowPlan, Settings, Tree
+from spark_mjoin.planner import tree as trees
+
+
+@dataclass(frozen=True)
+class Overflow:
+    """How all partitions together keep to their memory, and the disk work of each."""
+
+    memory_bytes: int | None
+    flush: str
+    blocking_rows: int
+    fuel_bytes: int
+    work: tuple[tuple[DiskWork, ...], ...] = ()
+    waiting: tuple[str, ...] = ()  # sources that were not read on, for the sake of disk work
+
+    @staticmethod
+    def of(settings: Settings, work: Sequence[tuple[DiskWork, ...]] = (), waiting: Sequence[str] = ()) -> Overflow:
+        return Overflow(
+            settings.memory_bytes,
+            settings.flush,
+            settings.blocking_rows,
+            settings.fuel_bytes,
+            tuple(work),
+            tuple(waiting),
+        )
+
+    def of_partition(self, partition: int, partitions: int) -> OverflowPlan:
+        share = None if self.memory_bytes is None else self.memory_bytes // partitions
+        work = self.work[partition] if self.work else ()
+        return OverflowPlan(share, self.flush, self.blocking_rows, self.fuel_bytes, work)
+
+    def to_json(self) -> dict[str, Any]:
+        out: dict[str, Any] = {
+            "memory": self.memory_bytes,
+            "flush": self.flush,
+            "blocking": self.blocking_rows,
+            "fuel": self.fuel_bytes,
+            "work": [[[list(w.buckets), w.visited, w.urgent, w.operator] for w in of] for of in self.work],
+        }
+        return out | ({"waiting": list(self.waiting)} if self.waiting else {})
+
+    @staticmethod
+    def from_json(body: Mapping[str, Any]) -> Overflow:
+        work = tuple(tuple(DiskWork(tuple(buckets), *rest) for buckets, *rest in of) for of in body["work"])
+        waiting = tuple(body.get("waiting", ()))
+        return Overflow(body["memory"], body["flush"], body["blocking"], body["fuel"], work, waiting)
+
+
+@dataclass(frozen=True)
+class Plan:
+    tree: Tree
+    orders: tuple[tuple[tuple[int, ...] | None, ...], ...] = ()  # per operator and member, the members it probes
+    overflow: Overflow | None = None
+    expiry: Expiry | None = None
+
+    def of_partition(self, partition: int, partitions: int) -> BatchPlan:
+        overflow = None if self.overflow is None else self.overflow.of_partition(partition, partitions)
+        return BatchPlan(self.tree, self.orders, overflow, self.expiry)
+
+    def to_json(self, inputs: int) -> dict[str, Any]:
+        """For the offset of a join of so many inputs; empty where nothing is out of the ordinary."""
+        out: dict[str, Any] = {}
+        if self.tree != trees.single(inputs):
+            out["tree"] = self.tree
+        if any(order is not None for of in self.orders for order in of):
+            out["orders"] = self.orders
+        if self.overflow is not None:
+            out["overflow"] = self.overflow.to_json()
+        if self.expiry is not None:
+            out["windows"] = {"watermarks": list(self.expiry.watermarks), "active": self.expiry.active}
+        return out
+
+    @staticmethod
+    def from_json(body: Mapping[str, Any], inputs: int) -> Plan:
+        if "memory" in body:  # an offset from before plans were trees
+            body = {"overflow": body}
+        orders = tuple(tuple(None if o is None else tuple(o) for o in of) for of in body.get("orders", ()))
+        overflow = Overflow.from_json(body["overflow"]) if "overflow" in body else None
+        expiry = None
+        if "windows" in body:
+            expiry = Expiry(tuple(body["windows"]["watermarks"]), body["windows"]["active"])
+        tree = trees.from_json(body["tree"]) if "tree" in body else trees.single(inputs)
+        return Plan(tree, orders, overflow, expiry)

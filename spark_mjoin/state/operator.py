@@ -1,0 +1,167 @@
+"""The state of one operator of a plan: the rows of its members, counters, and the segments that persist them.
+
+A member is an input of the join, or the result of another operator. Rows are in segments from the commit of the batch
+that brought them, in memory or not. So leaving memory writes nothing that would not be written anyway: a flush saves
+what is not saved yet, and forgets. Rows that no result needs any more (`progress`) stay in their segments until all
+others of the segment are like that, and are left out when it is read.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+
+from spark_mjoin.metrics import EdgeCounts, WorkCounts
+from spark_mjoin.model import Array, JoinSpec, OperatorSpec
+from spark_mjoin.state.buckets import BUCKETS, bucket_class
+from spark_mjoin.state.groups import Groups
+from spark_mjoin.state.progress import Progress
+from spark_mjoin.state.residency import Residency, Victim
+from spark_mjoin.state.table import Table
+
+
+@dataclass(frozen=True)
+class Segment:
+    """A file with rows start..end-1 of one member, counted in order of arrival."""
+
+    name: str
+    input: int
+    start: int
+    end: int
+    level: int  # how often its rows were merged: segments of a level are merged into one of the next
+    bytes: int
+    crc32: int
+    clusters: list[int] | None = None  # the bucket of each record batch; None where rows are in order of arrival
+    last: int = 0  # the most events that were before the arrival of a row
+    newest: int | None = None  # the largest position of a row in its window; None where the input has none
+
+    def to_json(self) -> dict[str, Any]:
+        return dict(vars(self))
+
+
+@dataclass
+class OperatorState:
+    """Rows are only ever added, so a version is known by their number: state v + 1 is state v and the rows after it.
+    Where there are windows, some of them do not count any more, as `progress` says.
+
+    A *tracked* state may give up memory; it knows the bucket and the arrival of every row. So does one with windows.
+    """
+
+    place: OperatorSpec
+    tables: list[Table]  # the rows in memory
+    totals: list[int]  # rows of each member, in memory and on disk
+    saved: list[int]  # rows of each table that are in segments; the rest came in this batch
+    groups: Groups
+    residency: Residency
+    progress: Progress
+    tracked: bool = False
+    segments: list[Segment] = field(default_factory=list)
+    edges: dict[tuple[int, int], EdgeCounts] = field(default_factory=dict)
+    results: int = 0  # combinations given out since the operator is there
+    orders: list[str] = field(default_factory=list)  # the last probing order of each member, for people
+
+    @staticmethod
+    def empty(place: OperatorSpec, tracked: bool = False) -> OperatorState:
+        spec, n = place.spec, len(place.spec.inputs)
+        tracked = tracked or spec.windowed
+        return OperatorState(
+            place,
+            [new_table(spec, i, tracked) for i in range(n)],
+            totals=[0] * n,
+            saved=[0] * n,
+            groups=Groups.empty(spec),
+            residency=Residency(n),
+            progress=Progress(n),
+            tracked=tracked,
+            orders=[""] * n,
+        )
+
+    @staticmethod
+    def alone(spec: JoinSpec, tracked: bool = False) -> OperatorState:
+        """The state of a join that is one operator."""
+        leaves = tuple((i,) for i in range(len(spec.inputs)))
+        return OperatorState.empty(OperatorSpec(0, spec, leaves, None), tracked)
+
+    @property
+    def spec(self) -> JoinSpec:
+        return self.place.spec
+
+    def absorb(self, work: WorkCounts) -> None:
+        """Add what a batch's arrivals have seen to the sums."""
+        for key, counts in work.edges.items():
+            self.edges.setdefault(key, EdgeCounts()).add(counts)
+
+    def give_out_late(self, buckets: Array) -> None:
+        """Count results of disk work, given the bucket of each."""
+        self.results += buckets.size
+        self.groups.give_out_late(buckets)
+
+    def evict(self, victims: Iterable[Victim]) -> int:
+        """Let rows leave memory, all of which must be saved; returns how many did."""
+        victims = list(victims)
+        event = self.residency.flush(victims)
+        gone = 0
+        for number in sorted({v.input for v in victims}):
+            table = self.tables[number]
+            assert self.saved[number] == table.rows, "rows must be in a segment before they leave memory"
+            stays = self.residency.flushed(number, table.buckets, table.arrived) != event
+            counts = np.bincount(table.buckets[~stays], minlength=BUCKETS)
+            table.keep(stays)
+            self.saved[number] = table.rows
+            self.groups.leave(number, counts)
+            gone += int(counts.sum())
+        arrived = np.concatenate([table.arrived for table in self.tables])
+        self.groups.flushed(int(np.median(arrived)) if arrived.size else 0)
+        return gone
+
+    def drop_gone(self) -> None:
+        """Forget rows in memory that have left the state, as a later version of it says."""
+        for number, table in enumerate(self.tables):
+            window = self.spec.inputs[number].window
+            if window is not None:
+                positions = table.position(window.position)
+                gone = self.progress.gone(number, table.buckets, table.arrived, positions)
+                if gone.any():
+                    table.keep(~gone)
+        self.saved = [table.rows for table in self.tables]
+
+    def drop_segments(self) -> None:
+        """Forget segments without a row in the state, and count what is expired and must still stay."""
+        kept, self.progress.held = list[Segment](), 0
+        for s in self.segments:
+            if s.newest is not None and self.progress.all_gone(s.input, s.clusters, s.newest, s.last):
+                continue
+            kept.append(s)
+            horizon = self.progress.horizons[s.input]
+            if s.newest is not None and horizon is not None and s.newest <= horizon:
+                self.progress.held += s.end - s.start
+        self.segments = kept
+
+    def label(self, number: int) -> str:
+        """A member's name in files: the inputs of the whole join below it."""
+        return "+".join(map(str, self.place.leaves[number]))
+
+    def stored_row_bytes(self, number: int) -> float:
+        """The mean size of a row of a member in segments."""
+        mine = [s for s in self.segments if s.input == number]
+        return sum(s.bytes for s in mine) / max(1, sum(s.end - s.start for s in mine))
+
+    def stored_bytes(self, buckets: Sequence[int], number: int | None = None) -> int:
+        """About how many bytes some buckets have in segments: of one member's own, or of the main class in all."""
+        rows = self.groups.resident + self.groups.disk
+        total = 0.0
+        for i in range(len(self.tables)) if number is None else (number,):
+            own = number is not None or i in self.groups.main
+            total += self.stored_row_bytes(i) * float(rows[i, list(buckets)].sum() if own else rows[i].sum())
+        return int(total)
+
+    def nbytes(self) -> int:
+        return sum(table.nbytes() for table in self.tables)
+
+
+def new_table(spec: JoinSpec, number: int, tracked: bool) -> Table:
+    """An empty table for a member's rows."""
+    return Table(spec.inputs[number], bucket_class(spec, number) if tracked else None)

@@ -1,0 +1,121 @@
+"""Plans of several MJoins against duckdb: any tree, changed between batches, with budgets and faults.
+
+Every plan of a join gives the same multiset.
+"""
+
+import random
+import tempfile
+from collections.abc import Iterator
+from pathlib import Path
+
+import pyarrow as pa
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from spark_mjoin import task
+from spark_mjoin.model import JoinSpec, Tree
+from spark_mjoin.planner.tree import is_connected, render
+from tests.harness import ABANDONED, CRASH, LIMITED, OK, TORN, Rows, consume, reader, rows, run, scripted
+from tests.harness import ReadAllAvailable as Everything
+from tests.oracle.cases import Case, cases
+from tests.oracle.test_join import duckdb_rows
+from tests.oracle.test_overflow import overflowing
+
+
+def any_tree(spec: JoinSpec, seed: int) -> str:
+    """A plan over the inputs of a join, as the option has it."""
+    chance = random.Random(seed)
+    members: list[Tree] = list(range(len(spec.inputs)))
+    while len(members) > 1:
+        size = chance.randint(2, len(members))
+        chosen = [chance.choice(members)]
+        while len(chosen) < size:
+            near = [m for m in members if m not in chosen and is_connected(spec, [*chosen, m])]
+            chosen.append(chance.choice(near))
+        members = [m for m in members if m not in chosen] + [tuple(chosen)]
+    return render(members[0], [i.alias for i in spec.inputs])
+
+
+def spec_of(case: Case) -> JoinSpec:
+    return reader({**scripted(case.scripts, case.query), "stateLocation": "unused"})._spec
+
+
+def tree_rows(case: Case, seed: int, **options: str) -> Rows:
+    task._CACHE.clear()
+    everything = scripted(
+        case.scripts, case.query, plan=any_tree(spec_of(case), seed), partitions=str(case.partitions), **options
+    )
+    with tempfile.TemporaryDirectory() as state:
+        return rows(run(everything, Path(state), case.schedule))
+
+
+def changing_rows(case: Case, seeds: list[int], **options: str) -> Rows:
+    """The results where the query is stopped after every batch and started again with another plan."""
+    with tempfile.TemporaryDirectory() as state:
+        return rows(list(_changing(case, seeds, {**options, "stateLocation": state})))
+
+
+def _changing(case: Case, seeds: list[int], options: dict[str, str]) -> Iterator[pa.Table]:
+    task._CACHE.clear()
+    spec, start, batch = spec_of(case), None, 0
+    while True:
+        plan = any_tree(spec, seeds[batch % len(seeds)])
+        everything = scripted(case.scripts, case.query, plan=plan, partitions=str(case.partitions), **options)
+        current = reader(everything)
+        start = current.initialOffset() if start is None else start
+        end = current.latestOffset(start, Everything())
+        if end == start:
+            return
+        fault = case.schedule[batch] if batch < len(case.schedule) else OK
+        if fault in (CRASH, TORN):
+            for partition in current.partitions(start, end):
+                consume(current.read(partition), None if fault == CRASH else 1)
+            task._CACHE.clear()
+            current = reader(everything)
+        found = [b for partition in current.partitions(start, end) for b in current.read(partition)]
+        yield pa.Table.from_batches(found, current._spec.schema)
+        start, batch = end, batch + 1
+
+
+@given(cases(most_inputs=6, most_rows=6, faults=True), st.integers(0, 10**6))
+@settings(max_examples=60)
+def oracle_every_plan_gives_what_duckdb_gives(case: Case, seed: int) -> None:
+    found, expected = tree_rows(case, seed), duckdb_rows(case)
+    for batch, fault in enumerate(case.schedule):
+        if fault in (ABANDONED, LIMITED):  # what the batch would have added is nobody's
+            expected = expected - (duckdb_rows(case, batch + 1) - duckdb_rows(case, batch))
+    assert found == expected
+
+
+@given(overflowing(most_inputs=5, most_rows=6), st.integers(0, 10**6))
+@settings(max_examples=60)
+def oracle_every_plan_gives_it_under_overflow(given_case: tuple[Case, dict[str, str]], seed: int) -> None:
+    case, options = given_case
+    assert tree_rows(case, seed, **options) == duckdb_rows(case)
+
+
+@given(overflowing(most_inputs=4, most_rows=6, faults=True), st.integers(0, 10**6))
+@settings(max_examples=50)
+def oracle_faults_under_overflow_in_every_plan(given_case: tuple[Case, dict[str, str]], seed: int) -> None:
+    case, options = given_case
+    found, expected = tree_rows(case, seed, **options), duckdb_rows(case)
+    if {ABANDONED, LIMITED} & set(case.schedule):  # nobody took what such a batch gave: nothing twice, that is all
+        assert not found - expected
+    else:
+        assert found == expected
+
+
+SEEDS = st.lists(st.integers(0, 10**6), min_size=1, max_size=5)
+
+
+@given(cases(most_inputs=5, most_rows=6, faults=True), SEEDS)
+@settings(max_examples=60)
+def oracle_a_change_of_plan_neither_loses_nor_repeats_results(case: Case, seeds: list[int]) -> None:
+    assert changing_rows(case, seeds) == duckdb_rows(case)
+
+
+@given(overflowing(most_inputs=5, most_rows=6, faults=True), SEEDS)
+@settings(max_examples=60)
+def oracle_a_change_of_plan_under_overflow(given_case: tuple[Case, dict[str, str]], seeds: list[int]) -> None:
+    case, options = given_case
+    assert changing_rows(case, seeds, **options) == duckdb_rows(case)
