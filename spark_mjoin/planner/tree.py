@@ -53,8 +53,8 @@ def chosen(plan: str | None, spec: JoinSpec) -> Tree:
     tree = single(len(spec.inputs)) if plan is None else parse(plan, spec)
     if spec.windowed and tree != single(len(spec.inputs)):
         raise OptionError(
-            f"option 'plan': '{plan}' stores intermediate results, which a join with windows does not: leave the option "
-            "out, or the windows"
+            f"option 'plan': '{plan}' stores intermediate results, which a join with windows does not: leave "
+            "the option out, or the windows"
         )
     return tree
 

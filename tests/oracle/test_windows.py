@@ -1,15 +1,21 @@
 """Windows against their definition: time and rows, disorder, late rows, partitions, faults, overflow, expiry."""
 
 import tempfile
+from collections import Counter
 from pathlib import Path
 
+import pyarrow as pa
 import pytest
-from hypothesis import given, settings
+from hypothesis import event, given, settings
 from hypothesis import strategies as st
 
 from spark_mjoin import flush, task
-from tests.harness import ABANDONED, Rows, rows, run, scripted
-from tests.oracle.windows import EXACT_FAULTS, STAR, WindowCase, window_cases
+from spark_mjoin.model import Array
+from spark_mjoin.state.buckets import of_hashes
+from spark_mjoin.state.columns import hash_array
+from spark_mjoin.state.progress import Progress
+from tests.harness import ABANDONED, ReadAllAvailable, Rows, reader, rows, run, scripted
+from tests.oracle.windows import EXACT_FAULTS, STAR, TIGHT, WindowCase, window_cases
 
 POLICIES = sorted(flush.REGISTRY)
 
@@ -63,3 +69,38 @@ def oracle_faults_with_windows_under_overflow(data: st.DataObject, case: WindowC
 @settings(max_examples=40)
 def oracle_every_policy_with_windows(policy: str, case: WindowCase) -> None:
     assert engine_rows(case, memory="20k", flush=policy) == case.results()
+
+
+@given(st.data(), window_cases(star_only=True, windows=TIGHT))
+@settings(max_examples=150)
+def oracle_a_row_that_was_dropped_is_never_needed(data: st.DataObject, case: WindowCase) -> None:
+    """At every drop, no result that is not out yet has one of the dropped rows, in memory or on disk."""
+    options = data.draw(st.one_of(st.just({}), overflow_options(case)))
+    given_out: Rows = Counter()
+    wanted = case.results()
+    keys = [{r.n: r for batch in i.batches for r in batch} for i in case.inputs]
+    dropped: list[int] = []
+
+    def check(progress: Progress, input: int, buckets: Array, position: int, event: int) -> None:
+        in_time = case.inputs[input].window[0] == "time"
+        for combination in wanted - given_out:
+            row = keys[input][combination[input]]
+            bucket = int(of_hashes(hash_array(pa.array([row.k])))[0])
+            gone = (row.ts if in_time else row.n) <= position and bucket in buckets and row.n < progress.read[input]
+            assert not gone, f"row {row} of input {input} is dropped, and {combination} is not out yet"
+        dropped.append(input)
+
+    with pytest.MonkeyPatch.context() as patch, tempfile.TemporaryDirectory() as state:
+        drop = Progress.drop
+        patch.setattr(Progress, "drop", lambda self, *given: (check(self, *given), drop(self, *given)))
+        task._CACHE.clear()
+        everything = scripted(case.scripts(), case.query(), stateLocation=state, **case.options(), **options)
+        current = reader(everything)
+        start = current.initialOffset()
+        while (end := current.latestOffset(start, ReadAllAvailable())) != start:
+            for partition in current.partitions(start, end):
+                for batch in current.read(partition):
+                    given_out += rows(pa.table(batch.select([f"n{i}" for i in range(len(case.inputs))])))
+            start = end
+    assert given_out == wanted
+    event("rows were dropped" if dropped else "no row was dropped")

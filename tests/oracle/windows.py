@@ -161,12 +161,12 @@ class WindowCase:
         return len(after) < window[1]
 
 
-WINDOWS = st.one_of(
-    st.none(),
-    st.tuples(st.just("time"), st.sampled_from([1, 5, 10, 20, 40])),
-    st.tuples(st.just("time"), st.sampled_from([5, 10, 20])),
-    st.tuples(st.just("rows"), st.integers(1, 8)),
-)
+def sizes(times: Sequence[int]) -> st.SearchStrategy[tuple[str, int] | None]:
+    in_time = st.tuples(st.just("time"), st.sampled_from(times))
+    return st.one_of(st.none(), in_time, in_time, in_time, st.tuples(st.just("rows"), st.integers(1, 8)))
+
+
+TIGHT, WIDE = sizes([1, 2, 3, 5]), sizes([1, 5, 10, 20, 40])
 
 
 @st.composite
@@ -175,16 +175,18 @@ def window_cases(
     most_inputs: int = 3,
     faults: Sequence[str] = (),
     star_only: bool = False,
-    windows: st.SearchStrategy[tuple[str, int] | None] = WINDOWS,
+    windows: st.SearchStrategy[tuple[str, int] | None] | None = None,
 ) -> WindowCase:
     inputs, shape = draw(st.integers(2, most_inputs)), STAR if star_only else draw(st.sampled_from([STAR, STAR, CHAIN]))
-    step = draw(st.sampled_from([0, 3, 10, 20]))  # how far event time moves from batch to batch
-    disorder = draw(st.sampled_from([0, 5, 15]))
+    tight = draw(st.booleans())  # so that rows meet the edges of windows and watermarks
+    step = draw(st.sampled_from([1, 2, 4] if tight else [0, 3, 10, 20]))  # from batch to batch, in event time
+    disorder = draw(st.sampled_from([0, 1, 2] if tight else [0, 5, 15]))
+    windows = (TIGHT if tight else WIDE) if windows is None else windows
     holes = draw(st.sampled_from([0, 0, 0, 9]))
     givens = []
     for _ in range(inputs):
         batches, n = [], 0
-        behind = draw(st.sampled_from([0, 0, 10]))
+        behind = draw(st.sampled_from([0, 1, 3] if tight else [0, 0, 10]))
         for number in range(draw(st.integers(1, 6))):
             rows = []
             for _ in range(draw(st.integers(0, 5))):
@@ -201,7 +203,13 @@ def window_cases(
                 )
                 n += 1
             batches.append(tuple(rows))
-        givens.append(Given(tuple(batches), draw(windows), draw(st.sampled_from([0, 0, 5, 20, 1000]))))
+        givens.append(
+            Given(
+                tuple(batches),
+                draw(windows),
+                draw(st.sampled_from([0, 0, 1, 2, 1000] if tight else [0, 0, 5, 20, 1000])),
+            )
+        )
     if not any(g.window for g in givens):
         first = givens[0]
         givens[0] = Given(first.batches, ("time", 10), first.lateness)
