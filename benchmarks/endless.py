@@ -2,11 +2,11 @@
 
     python -m benchmarks.endless [--rows 51000000] [--memory 64m] [--expiry active] [--out out/endless]
 
-Three inputs on a common key, with event times out of order by up to two seconds, a window of ten minutes and a watermark
-of five seconds. The reader, the tasks and the store are the real ones, driven as Spark drives them. Prints the figures of
-each tenth of the run, writes all of them as CSV and PNG, and exits with 1 if the last third of the run is not like the
-one before: more than 1.25 times the rows or bytes of state, or 1.5 times the milliseconds per batch, which other
-processes on the machine disturb.
+Three inputs on a common key, with event times out of order by up to two seconds, a window of ten minutes and a
+watermark of five seconds. The reader, the tasks and the store are the real ones, driven as Spark drives them. Prints the
+figures of each tenth of the run, writes all of them as CSV and PNG, and exits with 1 if the last third of the run is not
+like the one before: more than 1.25 times the rows or bytes of state, or 1.5 times the milliseconds per batch, which
+other processes on the machine disturb.
 """
 
 from __future__ import annotations
@@ -152,7 +152,7 @@ def main(arguments: list[str]) -> int:
     given = parser.parse_args(arguments)
     options = {"expiry": given.expiry} | ({"memory": given.memory} if given.memory else {})
     figures: list[Figures] = []
-    print("      rows in    rows/s  ms/batch   state rows   memory MiB  disk MiB  files  RSS MiB  results")
+    print("      rows in    rows/s  ms/batch   state rows   memory MiB  disk MiB  files  RSS MiB    results")
     with tempfile.TemporaryDirectory(prefix="mjoin-endless-") as state:
         shown = 0
         for figure in run(given.rows, given.batch, Path(state), **options):
@@ -185,7 +185,7 @@ def _show(tenth: Sequence[Figures]) -> None:
     print(
         f"{int(tenth[-1]['rows']):>13,}{rate:>10,.0f}{mean('ms'):>10.0f}{mean('state_rows'):>13,.0f}"
         f"{mean('memory_bytes') / 2**20:>13.1f}{mean('disk_bytes') / 2**20:>10.1f}{mean('files'):>7.0f}"
-        f"{mean('rss_bytes') / 2**20:>9.0f}{sum(f['results'] for f in tenth):>9,.0f}",
+        f"{mean('rss_bytes') / 2**20:>9.0f}{sum(f['results'] for f in tenth):>11,.0f}",
         flush=True,
     )
 

@@ -1,0 +1,242 @@
+"""Windows on runs that are long enough to tell: state stays flat, in memory and on disk, and results are duckdb's."""
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pytest
+
+from spark_mjoin import flush, reader, task
+from spark_mjoin.errors import MemoryBudgetError, StateError
+from spark_mjoin.state.store import KEPT_VERSIONS
+from tests.harness import LIMITED, rows, run, scripted
+from tests.phases.test_overflow import Run
+
+TIMESTAMP = pa.timestamp("us", "UTC")
+NAMES = ("a", "b", "c")
+STAR = "SELECT a.n AS an, b.n AS bn, c.n AS cn FROM a JOIN b ON a.k = b.k JOIN c ON a.k = c.k"
+CHAIN = "SELECT a.n AS an, b.n AS bn, c.n AS cn FROM a JOIN b ON a.k = b.k JOIN c ON b.m = c.m"
+SIZE, STEP, WINDOW, DISORDER = 300, 1_000, 5_000, 400  # rows and microseconds per batch; microseconds
+INSIDE = " AND ".join(f"epoch_us({i}.ts) > epoch_us(greatest(a.ts, b.ts, c.ts)) - {WINDOW}" for i in NAMES)
+
+
+@pytest.fixture(autouse=True)
+def larger_arrivals(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("tests.scripted.CHUNK_ROWS", 100)
+
+
+def stream(seed: int, batches: int, keys: int = 400) -> list[pa.Table]:
+    """Rows whose event times advance from batch to batch, out of order by up to DISORDER."""
+    dice = np.random.default_rng(seed)
+    out = []
+    for batch in range(batches):
+        ts = batch * STEP + np.sort(dice.integers(0, STEP, SIZE)) - dice.integers(0, DISORDER, SIZE)
+        out.append(
+            pa.table(
+                {
+                    "n": np.arange(batch * SIZE, (batch + 1) * SIZE),
+                    "k": dice.integers(0, keys, SIZE),
+                    "m": dice.integers(0, keys, SIZE),
+                    "ts": pa.array(ts).cast(TIMESTAMP),
+                }
+            )
+        )
+    return out
+
+
+def at(*times: int) -> pa.Table:
+    """Rows of one key at some event times, which are also their names."""
+    return pa.table({"n": np.array(times, np.int64), "k": np.ones(len(times), int), "ts": pa.array(times, TIMESTAMP)})
+
+
+def timed(watermark: str = f"{DISORDER} microseconds", **more: str) -> dict[str, str]:
+    options = {"window": f"{WINDOW} microseconds", **more}
+    for alias in NAMES:
+        options |= {f"source.{alias}.timestamp": "ts", f"source.{alias}.watermark": watermark}
+    return options
+
+
+class Windowed(Run):
+    """A run with windows in time, checked with windows written as conditions."""
+
+    def expected(self) -> Any:
+        self.query, query = f"{self.query} WHERE {INSIDE}", self.query
+        try:
+            return super().expected()
+        finally:
+            self.query = query
+
+    def states(self) -> list[dict[str, Any]]:
+        """What each batch leaves behind."""
+        found = []
+        for counts in self.steps():
+            operators = [m["operators"][0] for m in self.manifests()]
+            found.append(
+                {
+                    "rows": sum(sum(m["rows"]) - sum(m["dropped"]) for m in self.manifests()),
+                    "stored": sum(s["end"] - s["start"] for o in operators for s in o["segments"]),
+                    "segments": max(len(o["segments"]) for o in operators),
+                    "counts": max(map(len, operators[0]["progress"]["counts"])),
+                    "memory": counts["memoryUsedBytes"],
+                    "disk": counts["diskUsedBytes"],
+                    "purged": counts["rowsPurged"],
+                    "late": counts["rowsLate"],
+                }
+            )
+        return found
+
+
+LIVE = 3 * SIZE * (WINDOW + STEP + 2 * DISORDER) // STEP  # rows that are inside a window, or may still be
+
+
+@pytest.mark.parametrize("expiry", ["lazy", "active"])
+@pytest.mark.parametrize("partitions", ["1", "2"])
+def test_the_state_stays_flat(tmp_path: Path, expiry: str, partitions: str) -> None:
+    given = {alias: stream(seed, 60) for seed, alias in enumerate(NAMES)}
+    run = Windowed(given, STAR, tmp_path, partitions=partitions, **timed(expiry=expiry))
+    states = run.states()
+    run.check()
+    assert sum(s["late"] for s in states) == 0
+    most = {name: max(s[name] for s in states[20:]) for name in states[0]}
+    assert most["rows"] <= LIVE * (1 if expiry == "active" else 1.6)
+    assert most["stored"] <= 2.6 * LIVE and most["segments"] < 60 and most["counts"] <= 4 * 3
+    assert sum(s["purged"] for s in states) + states[-1]["rows"] == 60 * 3 * SIZE
+    files = list(tmp_path.rglob("rows-*.arrow"))
+    assert len(files) <= int(partitions) * most["segments"] * KEPT_VERSIONS, "dropped segments are removed"
+
+
+@pytest.mark.parametrize("policy", sorted(flush.REGISTRY))
+def test_the_disk_stays_flat_too(tmp_path: Path, policy: str) -> None:
+    """With a budget far below the windows, and batches that leave no time for disk work but what is urgent."""
+    given = {alias: stream(seed, 80) for seed, alias in enumerate(NAMES)}
+    options = timed(memory="150k", flush=policy, blockingThreshold="1")
+    run = Windowed(given, STAR, tmp_path, **options)
+    states = run.states()
+    run.check()
+    assert sum(c["flushes"] for c in run.counts) > 10
+    middle, last = (max(s["stored"] for s in states[a:b]) for a, b in ((25, 50), (50, 80)))
+    assert last <= 1.25 * middle and last <= 4 * LIVE
+    assert max(s["memory"] for s in states) <= 150 << 10
+
+
+def test_a_chain_drops_rows_of_all_its_inputs(tmp_path: Path) -> None:
+    given = {alias: stream(seed, 60, keys=900) for seed, alias in enumerate(NAMES)}
+    run = Windowed(given, CHAIN, tmp_path, **timed(memory="400k", blockingThreshold="1"))
+    states = run.states()
+    run.check()
+    assert sum(c["flushes"] for c in run.counts) > 0
+    assert max(s["stored"] for s in states[40:60]) <= 4 * LIVE
+    (manifest,) = run.manifests()
+    assert all(dropped > 0 for dropped in manifest["dropped"])
+
+
+@pytest.mark.parametrize("options", [{}, {"memory": "150k", "blockingThreshold": "1"}, {"expiry": "active"}])
+def differential_a_loaded_state_is_the_one_that_was_left(tmp_path: Path, options: dict[str, str]) -> None:
+    """A worker that goes on with what it has, one that loads every time, and one that catches up now and then."""
+
+    def versions(name: str, forget: int) -> list[Any]:
+        given = {alias: stream(seed, 25) for seed, alias in enumerate(NAMES)}
+        run = Windowed(given, STAR, tmp_path / name, **timed(**options))
+        kept: dict[int, Any] = {}
+        found = []
+        for number, _ in enumerate(run.steps()):
+            if forget == 1:
+                task._CACHE.clear()
+            elif forget > 1 and number % forget == 0:  # another worker has the state of some batches ago
+                held, kept = kept, dict(task._CACHE._states)
+                task._CACHE._states.clear()
+                task._CACHE._states.update(held)
+            (manifest,) = run.manifests()
+            figures = manifest["operators"][0]
+            found.append([figures[part] for part in ("rows", "residency", "progress")])
+        run.check()
+        return found
+
+    left = versions("left", 0)
+    assert left == versions("loaded", 1) == versions("behind", 3)
+
+
+def test_rows_outside_a_window_in_rows_leave_while_others_arrive(tmp_path: Path) -> None:
+    script = [pa.table({"n": np.arange(5000), "k": np.arange(5000) % 50})]
+    options = scripted({"a": script, "b": script}, "SELECT a.n AS an, b.n AS bn FROM a, b WHERE a.k = b.k")
+    run = Run({"a": script, "b": script}, options["query"], tmp_path, window="100 rows").to_the_end()
+    assert run.counts[0]["memoryPeakBytes"] < 60_000
+    assert run.counts[0]["rowsPurged"] > 9_000
+    assert sum(t.num_rows for t in run.results) == 5000 * 100 // 50
+
+
+def test_late_rows_are_counted_once_and_left_out(tmp_path: Path) -> None:
+    given = {"a": [at(100), at(99, 95, 94, 50)], "b": [at(100), at(100)]}
+    options = {"window": "20 microseconds", "partitions": "3"}
+    for alias, late in (("a", 5), ("b", 0)):
+        options |= {f"source.{alias}.timestamp": "ts", f"source.{alias}.watermark": f"{late} microseconds"}
+    run = Run(given, "SELECT a.n AS an, b.n AS bn FROM a JOIN b ON a.k = b.k", tmp_path, **options).to_the_end()
+    assert run.counts[1]["rowsLate"] == 2, "95 is at the watermark, 94 and 50 are below it"
+    assert rows(run.results) == {(100, 100): 2, (99, 100): 2, (95, 100): 2}
+
+
+def test_the_edges_of_a_window(tmp_path: Path) -> None:
+    """A row that is exactly as old as the window is outside, and is dropped as soon as nothing younger can come."""
+
+    given = {"a": [at(90, 91), at()], "b": [at(100), at(100)]}
+    options = {"window": "10 microseconds", "expiry": "active"}
+    for alias in "ab":
+        options |= {f"source.{alias}.timestamp": "ts", f"source.{alias}.watermark": "0 seconds"}
+    run = Run(given, "SELECT a.n AS an, b.n AS bn FROM a JOIN b ON a.k = b.k", tmp_path, **options).to_the_end()
+    assert [rows(t) for t in run.results] == [{(91, 100): 1}, {(91, 100): 1}]
+    assert [c["rowsPurged"] for c in run.counts] == [0, 1]
+
+
+@pytest.mark.parametrize("timeout", [None, "30 seconds"])
+def test_an_idle_input_does_not_hold_the_others_back(
+    tmp_path: Path, timeout: str | None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    now = [1000.0]
+    monkeypatch.setattr(reader.time, "monotonic", lambda: now[0])
+    given = {"a": stream(0, 40), "b": stream(1, 40), "c": stream(2, 5)}
+    run = Windowed(given, STAR, tmp_path, **timed(**({} if timeout is None else {"idleTimeout": timeout})))
+    states = []
+    for step in run.steps():
+        now[0] += 10
+        states.append(step)
+    rows_left = [sum(m["rows"]) - sum(m["dropped"]) for m in run.manifests()]
+    if timeout is None:
+        assert rows_left[0] > 40 * 2 * SIZE * 0.9
+    else:
+        assert rows_left[0] < LIVE * 1.6
+        marks = run.offset["plan"]["windows"]["watermarks"]
+        assert marks[2] == min(marks[:2])
+    run.check()
+
+
+def test_what_may_change_at_a_restart(tmp_path: Path) -> None:
+    given = {alias: stream(seed, 12) for seed, alias in enumerate(NAMES)}
+    run = Windowed(given, STAR, tmp_path, **timed())
+    steps = run.steps()
+    for _ in range(6):
+        next(steps)
+    with pytest.raises(StateError, match=r"input a: window was 5000 microseconds, is now 6000 microseconds"):
+        run.restart(window="6000 microseconds")
+        run.to_the_end()
+    run.restart(window=f"{WINDOW} microseconds", expiry="active", **{"source.a.watermark": "1 second"})
+    run.to_the_end()
+    run.check()
+
+
+def test_a_budget_that_must_hold_counts_what_is_inside_the_windows(tmp_path: Path) -> None:
+    given = {alias: stream(seed, 60) for seed, alias in enumerate(NAMES)}
+    run = Windowed(given, STAR, tmp_path, **timed(memory="800k", overflow="fail")).to_the_end()
+    run.check()
+    with pytest.raises(MemoryBudgetError):
+        Windowed(given, STAR, tmp_path / "less", **timed(memory="80k", overflow="fail")).to_the_end()
+
+
+def test_batches_that_are_cut_off_are_made_up_for(tmp_path: Path) -> None:
+    given = {alias: stream(seed, 12) for seed, alias in enumerate(NAMES)}
+    whole = run(scripted(given, STAR, **timed()), tmp_path / "whole")
+    task._CACHE.clear()
+    cut = run(
+        scripted(given, STAR, **timed()), tmp_path / "cut", [LIMITED if b in (4, 5, 8) else "ok" for b in range(12)]
+    )
+    assert [rows(t) for t in cut] == [rows(t) if b not in (4, 5, 8) else {} for b, t in enumerate(whole)]
