@@ -26,7 +26,7 @@ import pyarrow.compute as pc
 
 from spark_mjoin import kernel
 from spark_mjoin.join.expressions import evaluate
-from spark_mjoin.metrics import WorkCounts
+from spark_mjoin.metrics import EdgeCounts, WorkCounts
 from spark_mjoin.model import Array, Col, Expr, JoinSpec, ProbeOrder, ProbeStep
 from spark_mjoin.state.columns import BytesColumn, FixedColumn, GatherTooLarge
 from spark_mjoin.state.table import KeyColumn, Table
@@ -54,19 +54,21 @@ def _expand(
         yield bound
         return
     step = order.steps[depth]
-    for at, row in _probe(tables, bound, step, order.origin, depth == 0, work):
+    edge = work.edge(order.origin, bound, step.target)
+    for at, row in _probe(tables, bound, step, edge, depth == 0, work):
         wider = {step.target: row}
         for i, rows in bound.items():
             wider[i] = np.empty(at.size, np.int32)
             kernel.gather(rows, at, wider[i])
         for residual in step.residuals:
             wider = _keep(spec, tables, wider, spec.residuals[residual].expr)
+        edge.kept += wider[step.target].size
         if wider[step.target].size:
             yield from _expand(spec, tables, wider, order, depth + 1, work)
 
 
 def _probe(
-    tables: Sequence[Table], bound: Bound, step: ProbeStep, origin: int, first: bool, work: WorkCounts
+    tables: Sequence[Table], bound: Bound, step: ProbeStep, edge: EdgeCounts, first: bool, work: WorkCounts
 ) -> Iterator[tuple[Array, Array]]:
     """Pairs (position in bound, row of the target) whose keys are equal, in pieces of at most CHUNK_ROWS.
 
@@ -77,7 +79,6 @@ def _probe(
         return
     index = target.index(step.classes)
     size = _size(bound)
-    edge = work.edge(origin, step.target)
     edge.probes += size
     edge.candidates += size * target.rows
     work.probes += size
