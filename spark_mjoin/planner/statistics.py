@@ -33,6 +33,9 @@ PRIOR_PROBES = 4.0  # as many probes are believed to have seen what the next mor
 SHARE_ELSEWHERE = 0.1  # the weight of a test in another context against one in the context that is asked about
 LATER_PROBES = 32.0  # at most as many more, where rows of a pair have met after others only
 
+_LEAST_WEIGHT = 1e-3  # probes; of a way to a set of inputs that nothing was counted on
+_NOTHING = EdgeCounts()
+
 Pair = tuple[int, int]  # two inputs, the smaller number first
 
 
@@ -44,6 +47,9 @@ class Statistics:
     edges: Mapping[Context, EdgeCounts] = field(default_factory=dict)
     given: Mapping[Pair, float] = field(default_factory=dict)  # selectivities that somebody expects
     _joints: dict[frozenset[int], float] = field(default_factory=dict, init=False, repr=False, compare=False)
+    _expected: dict[int, dict[frozenset[int], float]] = field(
+        default_factory=dict, init=False, repr=False, compare=False
+    )
 
     @staticmethod
     def of(
@@ -81,59 +87,68 @@ class Statistics:
         return self._selectivities.get(_pair(a, b), 1.0)
 
     def evidence(self, a: int, b: int) -> float:
-        """How many probes with a row of one of two inputs into the other the pair's selectivity rests on."""
-        tested = self._tested.get(_pair(a, b), EdgeCounts()).candidates
-        return tested / max(self.rows[a], self.rows[b], 1.0)
+        """How many probes of rows of one of two inputs into the other have been counted."""
+        return self._tested[_pair(a, b)].probes if _pair(a, b) in self._tested else 0.0
+
+    def is_known(self, origin: int, probes: float) -> bool:
+        """Whether there is evidence, or an expectation, of how many matches rows of an input find."""
+        others = [i for i in range(len(self.rows)) if i != origin]
+        return any(self.evidence(origin, i) >= probes or _pair(origin, i) in self.given for i in others)
 
     def fan_out(self, origin: int, bound: frozenset[int], target: int) -> float:
         """The expected combinations with rows of `target` for each one over `bound`, to which `origin` belongs."""
-        counts = self.edges.get((origin, bound, target), EdgeCounts())
-        return self._leaning(counts.kept, counts, bound, target, self._estimate(bound, target))
+        rows = self.rows[target]
+        if not rows:
+            return 0.0
+        counts = self.edges.get((origin, bound, target), _NOTHING)
+        before = self._joint(bound)
+        estimate = rows * self._joint(bound | {target}) / before if before else 0.0
+        elsewhere = sum(self._tested[_pair(i, target)].candidates for i in bound if self._shared(i, target))
+        if len(bound) == 1:
+            elsewhere -= counts.candidates
+        strength = PRIOR_PROBES * rows + SHARE_ELSEWHERE * max(0.0, elsewhere)
+        return (counts.kept * rows + strength * estimate) / (counts.candidates + strength)
 
-    def matches(self, origin: int, bound: frozenset[int], target: int) -> float:
-        """The same before residuals are applied: the rows of `target` that have to be looked at."""
-        counts = self.edges.get((origin, bound, target), EdgeCounts())
-        passing = math.prod((self._passing[r] for r in _decided(self.spec, bound, target)), start=1.0)
-        estimate = self._estimate(bound, target) / passing if passing else 0.0
-        return self._leaning(counts.matches, counts, bound, target, estimate)
+    def passing(self, bound: frozenset[int], target: int) -> float:
+        """The share of combinations that pass the residuals which are decided when `target` is bound too."""
+        return math.prod((self._passing[r] for r in _decided(self.spec, bound, target)), start=1.0)
 
     def size(self, inputs: frozenset[int], rows: Sequence[float] | None = None) -> float:
         """The expected number of combinations of a connected set of inputs that have so many rows."""
         rows = self.rows if rows is None else rows
         return math.prod(rows[i] for i in sorted(inputs)) * self._joint(inputs)
 
-    def per_row(self, origin: int, inputs: frozenset[int]) -> float:
-        """The expected combinations of a connected set of inputs that a row of one of them, `origin`, is in.
+    def expected(self, origin: int) -> Mapping[frozenset[int], float]:
+        """The combinations that a row of `origin` is in, for all sets of inputs that probes from there can have bound.
 
-        A function of the set: where the ways to it that were measured disagree, the mean by their evidence.
+        A function of the set: where the ways to it that were measured disagree, their mean, weighted by evidence.
         """
-        return _Combinations(self, origin).of(inputs)
-
-    def combinations(self, origin: int) -> _Combinations:
-        """`per_row` for many sets that grow from one origin."""
-        return _Combinations(self, origin)
+        if origin in self._expected:
+            return self._expected[origin]
+        layer = {frozenset((origin,)): 1.0}
+        out = dict(layer)
+        while layer:
+            sums: dict[frozenset[int], tuple[float, float]] = {}
+            for bound, combinations in layer.items():
+                classes = frozenset[int]().union(*(self._classes[i] for i in bound))
+                for target in range(len(self.rows)):
+                    if target not in bound and classes & self._classes[target]:
+                        weight = self.edges.get((origin, bound, target), _NOTHING).probes + _LEAST_WEIGHT
+                        weights, values = sums.get(bound | {target}, (0.0, 0.0))
+                        value = combinations * self.fan_out(origin, bound, target)
+                        sums[bound | {target}] = weights + weight, values + weight * value
+            layer = {wider: values / weights for wider, (weights, values) in sums.items()}
+            out |= layer
+        self._expected[origin] = out
+        return out
 
     # --- estimates ---------------------------------------------------------------------------------------------
-
-    def _estimate(self, bound: frozenset[int], target: int) -> float:
-        before = self._joint(bound)
-        return self.rows[target] * self._joint(bound | {target}) / before if before else 0.0
-
-    def _leaning(self, found: float, counts: EdgeCounts, bound: frozenset[int], target: int, estimate: float) -> float:
-        """What was found in a context per probe, leaning on an estimate as far as that has the better evidence."""
-        if not self.rows[target]:
-            return 0.0
-        elsewhere = sum(self._tested[_pair(i, target)].candidates for i in bound if self._shared(i, target))
-        if len(bound) == 1:
-            elsewhere -= counts.candidates
-        strength = PRIOR_PROBES * self.rows[target] + SHARE_ELSEWHERE * max(0.0, elsewhere)
-        return (found * self.rows[target] + strength * estimate) / (counts.candidates + strength)
 
     def _joint(self, inputs: frozenset[int]) -> float:
         """The probability that one row of each of some inputs match."""
         if inputs not in self._joints:
-            classes = {c for i in inputs for c in self.spec.classes_of(i)}
-            members = [[i for i in sorted(inputs) if c in self.spec.classes_of(i)] for c in sorted(classes)]
+            classes = {c for i in inputs for c in self._classes[i]}
+            members = [[i for i in sorted(inputs) if c in self._classes[i]] for c in sorted(classes)]
             passing = [self._passing[n] for n, r in enumerate(self.spec.residuals) if r.inputs <= inputs]
             self._joints[inputs] = math.prod(map(self._spanned, members)) * math.prod(passing)
         return self._joints[inputs]
@@ -157,7 +172,11 @@ class Statistics:
         return float(self.selectivity(a, b) ** (1 / len(self._shared(a, b))))
 
     def _shared(self, a: int, b: int) -> frozenset[int]:
-        return self.spec.classes_of(a) & self.spec.classes_of(b)
+        return self._classes[a] & self._classes[b]
+
+    @cached_property
+    def _classes(self) -> list[frozenset[int]]:
+        return [self.spec.classes_of(i) for i in range(len(self.spec.inputs))]
 
     # --- evidence ----------------------------------------------------------------------------------------------
 
@@ -217,13 +236,29 @@ class Statistics:
             selectivity, strength = self.given.get((a, b), 1 / largest), PRIOR_PROBES * largest
             levels = [later[a, b], self._tested[a, b]]
             if (a, b) not in self.given:
-                levels.insert(0, of_classes[self._shared(a, b)])
+                levels = [of_classes[self._shared(a, b)], self._through_a_third(a, b), *levels]
             for counts in levels:
                 selectivity = (counts.matches + strength * selectivity) / (counts.candidates + strength)
                 if counts is later[a, b]:
                     strength += min(SHARE_ELSEWHERE * counts.candidates, LATER_PROBES * largest)
             out[a, b] = min(1.0, selectivity)
         return out
+
+    def _through_a_third(self, a: int, b: int) -> EdgeCounts:
+        """What tests of two inputs with a third of the same class tell about the two.
+
+        Keys that are contained in each other match with one over the larger number of values: of the three pairs among
+        three inputs, the two most selective ones are equally so. The largest that a third input allows is taken.
+        """
+        shared, most = self._shared(a, b), EdgeCounts()
+        for third in range(len(self.rows)):
+            if third not in (a, b) and self._shared(a, third) == shared == self._shared(third, b):
+                ways = [self._tested[_pair(a, third)], self._tested[_pair(third, b)]]
+                if all(way.candidates for way in ways):
+                    least = min(ways, key=lambda way: way.matches / way.candidates)
+                    if not most.candidates or least.matches / least.candidates > most.matches / most.candidates:
+                        most = least
+        return most
 
     @cached_property
     def _passing(self) -> list[float]:
@@ -236,35 +271,6 @@ class Statistics:
                 passed[r] += counts.matches * (counts.kept / counts.matches) ** (1 / len(decided))
                 seen[r] += counts.matches
         return [p / s for p, s in zip(passed, seen, strict=True)]
-
-
-class _Combinations:
-    """The expected combinations of a row of one origin, for sets of inputs that grow."""
-
-    def __init__(self, statistics: Statistics, origin: int) -> None:
-        self._statistics, self._origin = statistics, origin
-        self._known = {frozenset((origin,)): 1.0}
-
-    def of(self, inputs: frozenset[int]) -> float:
-        if inputs not in self._known:
-            weights, values = [], []
-            for last in sorted(inputs - {self._origin}):
-                before = inputs - {last}
-                if reachable(self._statistics.spec, self._origin, before, last):
-                    counts = self._statistics.edges.get((self._origin, before, last), EdgeCounts())
-                    weights.append(counts.probes + 1e-3)
-                    values.append(self.of(before) * self._statistics.fan_out(self._origin, before, last))
-            self._known[inputs] = sum(w * v for w, v in zip(weights, values, strict=True)) / sum(weights)
-        return self._known[inputs]
-
-
-def reachable(spec: JoinSpec, origin: int, bound: frozenset[int], target: int) -> bool:
-    """Whether probes from `origin` can have bound just these inputs, and go on to `target`."""
-    found, rest = {origin}, set(bound - {origin})
-    while ready := {i for i in rest if any(spec.classes_of(i) & spec.classes_of(j) for j in found)}:
-        found |= ready
-        rest -= ready
-    return not rest and any(spec.classes_of(target) & spec.classes_of(i) for i in bound)
 
 
 def merged(parts: Sequence[tuple[Edges, Sequence[float]]]) -> Edges:
