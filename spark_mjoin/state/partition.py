@@ -78,8 +78,12 @@ class PartitionState:
     def absorb(self, batch: BatchCounts) -> None:
         """Add a batch's counts to the sums."""
         self.results += batch.rows_out
-        self.edges = faded(self.edges, sum(batch.rows_in))
-        for context, counts in batch.work.edges.items():
+        self.learn(batch.work.edges, sum(batch.rows_in))
+
+    def learn(self, edges: Edges, rows: int) -> None:
+        """Add what probes saw in a batch of so many arriving rows."""
+        self.edges = faded(self.edges, rows)
+        for context, counts in edges.items():
             if counts.probes:
                 self.edges.setdefault(context, EdgeCounts()).add(counts)
 
