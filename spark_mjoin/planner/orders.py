@@ -22,10 +22,11 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from typing import Any
 
 from spark_mjoin.metrics import Context, EdgeCounts, Edges
 from spark_mjoin.model import JoinSpec, ProbeOrder, ProbeStep
-from spark_mjoin.planner.statistics import Statistics
+from spark_mjoin.planner.statistics import Pair, Statistics
 
 EXACT_INPUTS = 8  # with more, trying all sets of inputs takes too long
 LEAST_GAIN = 0.04  # of the cost that an order can have an influence on
@@ -172,6 +173,17 @@ def choose_all(
     spec = statistics.spec
     choices = [choose(spec, origin, statistics, sizes, current[origin]) for origin in range(len(spec.inputs))]
     return [choice.order if choice.known else None for choice in choices], choices
+
+
+def plan_orders(
+    spec: JoinSpec,
+    manifests: Sequence[Mapping[str, Any] | None],
+    current: Sequence[Targets | None],
+    given: Mapping[Pair, float] | None = None,
+) -> tuple[list[Targets | None], list[Choice]]:
+    """The same on the driver, from the newest manifests of one operator in all partitions."""
+    statistics = Statistics.of_manifests(spec, manifests, given=given, in_memory=True)
+    return choose_all(statistics, statistics.rows, current)
 
 
 def _difference(statistics: Statistics, origin: int, after: Targets, before: Targets) -> str:

@@ -69,12 +69,16 @@ class Statistics:
         manifests: Sequence[Mapping[str, Any] | None],
         rates: Sequence[float] | None = None,
         given: Mapping[Pair, float] | None = None,
+        in_memory: bool = False,
     ) -> Statistics:
-        """Statistics of a join from the newest manifests of all its partitions, None where there is none yet."""
+        """Statistics of a join from the newest manifests of all its partitions, None where there is none yet.
+
+        Rows are all that have come, or those that are in memory, which arriving rows can meet.
+        """
         found = [manifest for manifest in manifests if manifest is not None]
-        rows = [float(sum(of)) for of in zip(*(manifest["rows"] for manifest in found), strict=True)]
-        edges = merged([(edges_from_json(manifest["edges"]), manifest["rows"]) for manifest in found])
-        return Statistics.of(spec, rows or [0.0] * len(spec.inputs), edges, rates, given)
+        parts = [(edges_from_json(m["edges"]), _resident(m) if in_memory else m["rows"]) for m in found]
+        rows = [float(sum(of)) for of in zip(*(rows for _, rows in parts), strict=True)]
+        return Statistics.of(spec, rows or [0.0] * len(spec.inputs), merged(parts), rates, given)
 
     def with_rows(self, rows: Sequence[float]) -> Statistics:
         """The same selectivities as far as they are known, for inputs of another size."""
@@ -283,6 +287,10 @@ def merged(parts: Sequence[tuple[Edges, Sequence[float]]]) -> Edges:
             candidates = c.candidates * whole[target] / rows[target] if rows[target] else c.candidates
             out.setdefault(context, EdgeCounts()).add(EdgeCounts(c.probes, c.matches, candidates, c.kept))
     return out
+
+
+def _resident(manifest: Mapping[str, Any]) -> Sequence[float]:
+    return [sum(of) for of in manifest["groups"]["resident"]] if manifest.get("groups") else manifest["rows"]
 
 
 def _pair(a: int, b: int) -> Pair:
