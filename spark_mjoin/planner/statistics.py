@@ -31,6 +31,7 @@ from spark_mjoin.model import JoinSpec
 
 PRIOR_PROBES = 4.0  # as many probes are believed to have seen what the next more general level says
 SHARE_ELSEWHERE = 0.1  # the weight of a test in another context against one in the context that is asked about
+NEAREST = 0.7  # of the largest selectivity is about as large
 LATER_PROBES = 32.0  # at most as many more, where rows of a pair have met after others only
 
 _LEAST_WEIGHT = 1e-3  # probes; of a way to a set of inputs that nothing was counted on
@@ -203,18 +204,25 @@ class Statistics:
     def _tested_later(self) -> dict[Pair, EdgeCounts]:
         """Tests of each pair with rows that had passed others: right only if those have no influence.
 
-        Where a probe uses keys of several inputs, those of one class stand for each other. A test by several classes at
-        once tells about one of them as far as the others' selectivities are known from elsewhere.
+        Bound inputs that have one class in common have met before. What they find tells about the nearest of them, as
+        in `_spanned`, and of several about that which was tested least. A test by several classes at once tells about
+        one of them as far as the others' selectivities are known from elsewhere.
         """
         tested = {pair: EdgeCounts() for pair in self._pairs}
+        known = self._leaning_on_others(tested)
         closing = []
         for (_, bound, target), counts in self.edges.items():
             suppliers = [i for i in sorted(bound) if self._shared(i, target)]
             if len({self._shared(i, target) for i in suppliers}) > 1:
                 closing.append((suppliers, target, counts))
             elif len(bound) > 1:
-                for i in suppliers:
-                    tested[_pair(i, target)].add(counts, 1 / len(suppliers))
+                most = max(known[_pair(i, target)] for i in suppliers)
+                nearest = [_pair(i, target) for i in suppliers if known[_pair(i, target)] >= NEAREST * most]
+                parts = [
+                    1 / (self._tested[pair].candidates + PRIOR_PROBES * max(self.rows[target], 1.0)) for pair in nearest
+                ]
+                for pair, part in zip(nearest, parts, strict=True):
+                    tested[pair].add(counts, part / sum(parts))
         known = self._leaning_on_others(tested) if closing else {}
         for suppliers, target, counts in closing:
             for i in suppliers:
