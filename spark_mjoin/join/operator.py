@@ -42,6 +42,8 @@ def produce(
 ) -> Iterator[Bound]:
     """All combinations of rows start..end-1 of order.origin with the rows of the other tables."""
     origin = order.origin
+    if any(tables[step.target].rows == 0 for step in order.steps):
+        return
     for low in range(start, end, CHUNK_ROWS):
         delta = np.arange(low, min(low + CHUNK_ROWS, end), dtype=np.int32)
         yield from _expand(spec, tables, {origin: delta}, order, 0, work)
@@ -75,8 +77,6 @@ def _probe(
     In the first step of an order the bound rows are a run of neighbours, whose keys need no gathering.
     """
     target = tables[step.target]
-    if target.rows == 0:
-        return
     index = target.index(step.classes)
     size = _size(bound)
     edge.probes += size
