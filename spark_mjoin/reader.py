@@ -20,12 +20,13 @@ without it Spark asks once per trigger, before the next batch is planned, and sh
 
 from __future__ import annotations
 
+import logging
 import os
 import socket
 import stat
 import time
 import uuid
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from functools import cache
 from pathlib import Path
@@ -43,11 +44,12 @@ from pyspark.sql.streaming.datasource import (
 
 from spark_mjoin import filesystem, metrics, sources
 from spark_mjoin.errors import OptionError
-from spark_mjoin.model import JoinSpec, PartitionTask, Position, Settings, SourceSpec
+from spark_mjoin.model import JoinSpec, PartitionTask, Position, Settings, SourceSpec, Tree
 from spark_mjoin.planner import manager
 from spark_mjoin.planner import tree as trees
 from spark_mjoin.planner.fingerprint import describe, differences
-from spark_mjoin.planner.plan import Overflow, Plan
+from spark_mjoin.planner.orders import Targets, plan_orders
+from spark_mjoin.planner.plan import Orders, Overflow, Plan
 from spark_mjoin.sources.memory_log import MemoryLog
 from spark_mjoin.sources.protocol import Limits, Source
 from spark_mjoin.state import meaning
@@ -55,6 +57,9 @@ from spark_mjoin.state.manifests import Manifests
 from spark_mjoin.state.source_log import DurableLog
 
 Offset = dict[str, Any]
+_Manifests = Sequence[Mapping[str, Any] | None]
+
+log = logging.getLogger(__name__)
 
 _TASK_REPORT = -77001  # the number of the accumulator that jvm-shim/src/sparkmjoin/TaskReport.java listens to
 
@@ -154,37 +159,55 @@ class MJoinStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             limits = Limits() if isinstance(limit, ReadAllAvailable) else limits
             positions[described.alias] = source.latest(start["positions"][described.alias], limits, found)
         self._start = start
-        plan, has_debt = self._plan(start, positions)
-        for waiting in plan.overflow.waiting if plan.overflow else ():
+        manifests = cache(lambda: self._manifests(start))
+        tree = trees.chosen(self._settings.plan, self._spec)
+        overflow, has_debt = self._overflow(start, positions, tree, manifests)
+        for waiting in overflow.waiting if overflow else ():
             positions[waiting] = start["positions"][waiting]
         if positions == start["positions"] and not has_debt:
             return start
-        body = plan.to_json(len(self._spec.inputs))
+        body = Plan(tree, self._orders(start, tree, manifests()), overflow).to_json(len(self._spec.inputs))
         planned = {"plan": body} if body else {}
         return {"query": start["query"], "version": start["version"] + 1, "positions": positions, **planned}
 
-    def _plan(self, start: Offset, positions: Mapping[str, Position]) -> tuple[Plan, bool]:
-        """How the next batch runs, and whether it has to, input or not, because there is disk work left.
+    def _orders(self, start: Offset, tree: Tree, manifests: _Manifests) -> Orders:
+        """The probing orders of the next batch, as far as the last ones tell; every change is logged."""
+        before = self._planned_at(start)
+        out: list[tuple[Targets | None, ...]] = []
+        for n, place in enumerate(trees.layout(self._spec, tree)):
+            none = [None] * len(place.spec.inputs)
+            current = before.orders[n] if before.tree == tree and before.orders else none
+            figures = [m["operators"][n] for m in manifests if m is not None and trees.from_json(m["tree"]) == tree]
+            planned, choices = plan_orders(place.spec, figures, current)
+            for choice in choices:
+                if choice.changed:
+                    log.info("probing order of %s", choice.reason)
+            out.append(tuple(planned))
+        return tuple(out)
+
+    def _overflow(
+        self, start: Offset, positions: Mapping[str, Position], tree: Tree, manifests: Callable[[], _Manifests]
+    ) -> tuple[Overflow | None, bool]:
+        """How the next batch keeps to its memory, and whether it has to run, input or not, for the sake of disk work.
 
         With no new input and disk work left, only the version advances: a tick.
         """
         settings, spec = self._settings, self._spec
-        tree = trees.chosen(settings.plan, spec)
-        if settings.overflow != "spill" or not (settings.memory_bytes or self._has_overflowed(start)):
-            return Plan(tree), False
+        if settings.overflow != "spill" or not (settings.memory_bytes or self._has_overflowed(manifests)):
+            return None, False
         moving = {s.alias for s in spec.sources if positions[s.alias] != start["positions"][s.alias]}
         arriving = frozenset(n for n, i in enumerate(spec.inputs) if spec.sources[i.source].alias in moving)
         decisions, work = [], []
-        for manifest in self._manifests(start):
+        for manifest in manifests():
             operators = [] if manifest is None else self._committed(manifest)
             decisions.append(manager.decide(operators, settings.fuel_bytes, arriving, self._ended and not arriving))
             stays = manifest is None or trees.from_json(manifest["tree"]) == tree
             work.append(decisions[-1].work if stays else ())  # a change of plan does all the work that there is
-        before = self._planned_at(start)
-        held = before.overflow is not None and bool(before.overflow.waiting)
+        before = self._planned_at(start).overflow
+        held = before is not None and bool(before.waiting)
         waiting = frozenset() if held else frozenset.intersection(*(d.waiting for d in decisions))
         sources = [s.alias for n, s in enumerate(spec.sources) if waiting >= self._inputs_of(n) and s.alias in moving]
-        return Plan(tree, overflow=Overflow.of(settings, work, sources)), any(d.work for d in decisions)
+        return Overflow.of(settings, work, sources), any(d.work for d in decisions)
 
     def _inputs_of(self, source: int) -> frozenset[int]:
         return frozenset(n for n, i in enumerate(self._spec.inputs) if i.source == source)
@@ -197,11 +220,10 @@ class MJoinStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     def _planned_at(self, offset: Offset) -> Plan:
         return Plan.from_json(offset.get("plan", {}), len(self._spec.inputs))
 
-    def _has_overflowed(self, offset: Offset) -> bool:
+    def _has_overflowed(self, manifests: Callable[[], _Manifests]) -> bool:
         """Whether a state that is gone on with without a budget had one before, and may have disk work left."""
         if self._overflowed is None:
-            manifests = self._manifests(offset)
-            self._overflowed = any(m is not None and "residency" in m["operators"][0] for m in manifests)
+            self._overflowed = any(m is not None and "residency" in m["operators"][0] for m in manifests())
         return self._overflowed
 
     def _manifests(self, offset: Offset) -> list[dict[str, Any] | None]:

@@ -42,7 +42,7 @@ def replan(batch: Pipeline, tree: Tree, layout: Sequence[OperatorSpec]) -> Itera
     for operator in reversed(state.operators):  # those below come first
         change.take_over(operator)
         change.build(operator)
-    batch.state = state
+    batch.go_on_with(state)
     batch.note_peak(phase.peak_bytes)
     phase.seconds += batch.clock() - started
 

@@ -28,7 +28,7 @@ import numpy as np
 import pyarrow as pa
 
 from spark_mjoin.errors import StateError
-from spark_mjoin.metrics import BatchCounts, EdgeCounts
+from spark_mjoin.metrics import BatchCounts, edges_from_json, edges_to_json
 from spark_mjoin.model import Array, OperatorSpec, Position, Tree
 from spark_mjoin.state import checked_json
 from spark_mjoin.state.buckets import BUCKETS, of_hashes
@@ -125,7 +125,7 @@ class StateStore(Manifests):
         self.bring_in(state, segments, figures["rows"], fresh, grown)
         state.results = figures["results"]
         state.orders = figures["orders"]
-        state.edges = {(origin, target): EdgeCounts(*counts) for origin, target, *counts in figures["edges"]}
+        state.edges = edges_from_json(figures["edges"])
 
     def settle(self, state: OperatorState, segments: Iterable[Segment], results: int) -> None:
         """Let an empty operator know that everything the rows in some segments have is out, and count the rows."""
@@ -239,7 +239,8 @@ class StateStore(Manifests):
         batch.disk_bytes = sum(s.bytes for operator in state.operators for s in operator.segments)
         state.results += batch.rows_out
         for operator in state.operators:
-            operator.absorb(batch.work(operator.place.number))
+            work = batch.work(operator.place.number)
+            operator.learn(work.edges, work.moves)
         inputs = state.inputs()
         body: dict[str, Any] = {
             "version": version,
@@ -378,7 +379,7 @@ def _figures(operator: OperatorState) -> dict[str, Any]:
         "segments": [s.to_json() for s in operator.segments],
         "results": operator.results,
         "orders": operator.orders,
-        "edges": [[*pair, c.probes, c.matches, c.candidates] for pair, c in sorted(operator.edges.items())],
+        "edges": edges_to_json(operator.edges),
     }
     if operator.tracked:
         figures |= {"residency": operator.residency.to_json(), "groups": operator.groups.to_json()}
