@@ -55,6 +55,8 @@ Expr = Col | Lit | Call | Cast
 
 # --- the join --------------------------------------------------------------------------------------------------
 
+Tree = int | tuple["Tree", ...]  # a plan: a leaf is the number of an input, a tuple is one MJoin over its members
+
 
 @dataclass(frozen=True)
 class SourceSpec:
@@ -166,6 +168,14 @@ class ProbeOrder:
 
 
 @dataclass(frozen=True)
+class Expected:
+    """What the user expects of the inputs, by the aliases of sources; the planner's before there are counts."""
+
+    rates: tuple[tuple[str, float], ...] = ()  # rows per second
+    selectivities: tuple[tuple[str, str, float], ...] = ()  # of two sources, in the order of their names
+
+
+@dataclass(frozen=True)
 class Settings:
     """How the join runs; none of it changes the result."""
 
@@ -177,6 +187,7 @@ class Settings:
     blocking_rows: int = 10_000  # a batch with fewer rows leaves time for disk work
     fuel_bytes: int = 256 << 20  # how much disk work one batch does in a partition
     compression: str | None = None  # of segments
+    expected: Expected = Expected()
     shim: bool = False  # whether the jar is there: it asks for metrics when a batch is done, and takes tasks' reports
 
 
