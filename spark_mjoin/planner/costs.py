@@ -43,7 +43,7 @@ import numpy as np
 
 from spark_mjoin.model import Array, Expected, JoinSpec, Tree
 
-LOAD = 0.375  # rows with another key that share a slot: an index has two to four slots a row
+LOAD = 0.54  # rows with another key that share a slot: an index has four slots a row when it grows, one before that
 WIDTH = 35  # of the search for an order: all prefixes of up to eight members, the best of them beyond
 _POINTS, _WEIGHTS = np.polynomial.legendre.leggauss(6)  # exact for the polynomials that ten inputs make
 

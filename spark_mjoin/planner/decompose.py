@@ -30,7 +30,7 @@ from spark_mjoin.planner.costs import Costs, Estimates, Inputs, Model, Work, lea
 
 EXACT = 7  # inputs up to which every tree is considered
 NEAR = 0.1  # share of the work that a change has to save
-MOST_STORED = 2.0  # intermediate rows over rows of inputs; one of n inputs counts n times, as it has their columns
+MOST_STORED = 3.0  # intermediate rows over rows of inputs; one of n inputs counts n times, as it has their columns
 MOST_SHOWN = 8  # candidates in a choice
 
 
@@ -52,11 +52,18 @@ class Choice:
     candidates: tuple[Candidate, ...]  # the cheapest first; the single MJoin and the current tree are among them
 
 
-def choose(spec: JoinSpec, estimates: Estimates, costs: Costs, horizon: float, current: Tree | None = None) -> Choice:
+def choose(
+    spec: JoinSpec,
+    estimates: Estimates,
+    costs: Costs,
+    horizon: float,
+    current: Tree | None = None,
+    most_stored: float = MOST_STORED,
+) -> Choice:
     """The tree to run for the next `horizon` seconds; `current` is what runs, None before the first batch.
 
     Selectivities are taken to stay as they are while rows grow, so a horizon of not much more than the time that was
-    observed is wise.
+    observed is wise. `most_stored` is what MOST_STORED is unless memory is short.
     """
     count = len(spec.inputs)
     single: Tree = tuple(range(count))
@@ -69,7 +76,7 @@ def choose(spec: JoinSpec, estimates: Estimates, costs: Costs, horizon: float, c
         return Choice(stay, "no rates of arrival are known", ())
     end = [r + rate * horizon for r, rate in zip(rows, estimates.rates, strict=True)]
     model = Model(spec, estimates if any(rows) else estimates.with_rows(end), rows, end)
-    search = _Search(model, costs, MOST_STORED * sum(end))
+    search = _Search(model, costs, most_stored * sum(end))
     found = search.exact(count) if count <= EXACT else search.climb(single)
     trees = list(dict.fromkeys([*found, single, stay]))
     fresh = running is None or not any(rows)

@@ -1,49 +1,11 @@
-"""Joins whose sizes are known exactly: keys that are evenly distributed, each class over so many values."""
+"""Joins whose sizes are known exactly, and every tree that there is."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
-from math import prod
 
-import pyarrow as pa
-
-from spark_mjoin.config import Options
-from spark_mjoin.model import JoinSpec, Tree
-from spark_mjoin.planner.graph import plan_join
-
-
-@dataclass(frozen=True)
-class Even:
-    """Estimates of a join: classes[i] are the key classes of input i, values[c] is how many values class c has."""
-
-    classes: tuple[frozenset[int], ...]
-    values: tuple[float, ...]
-    rows: tuple[float, ...]
-    rates: tuple[float, ...]
-
-    def size(self, inputs: frozenset[int], rows: Sequence[float]) -> float:
-        having = [sum(c in self.classes[i] for i in inputs) for c in range(len(self.values))]
-        matching = prod(v ** -max(0, n - 1) for v, n in zip(self.values, having, strict=True))
-        return prod(rows[i] for i in inputs) * matching
-
-    def with_rows(self, rows: Sequence[float]) -> Even:
-        return replace(self, rows=tuple(rows))
-
-    @property
-    def spec(self) -> JoinSpec:
-        names = [f"s{i + 1}" for i in range(len(self.classes))]
-        schemas = {
-            name: pa.schema([("id", pa.int64()), *((f"k{c}", pa.int64()) for c in sorted(own))])
-            for name, own in zip(names, self.classes, strict=True)
-        }
-        equalities = []
-        for c in range(len(self.values)):
-            having = [name for name, own in zip(names, self.classes, strict=True) if c in own]
-            equalities += [f"{having[0]}.k{c} = {name}.k{c}" for name in having[1:]]
-        query = f"SELECT s1.id FROM {', '.join(names)} WHERE {' AND '.join(equalities)}"
-        options = Options.parse({"query": query, **{f"source.{name}.format": "arrow" for name in names}})
-        return plan_join(options, [schemas[source.alias] for source in options.sources])
+from benchmarks.paper.trees import Even
+from spark_mjoin.model import Tree
 
 
 def star(count: int, values: float, rates: Sequence[float] | None = None) -> Even:

@@ -10,11 +10,12 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from benchmarks.paper.trees import Even
 from spark_mjoin.model import Tree
 from spark_mjoin.planner import decompose
 from spark_mjoin.planner.costs import Costs, Model, leaves, operators
 from spark_mjoin.planner.decompose import MOST_STORED, NEAR, choose, normal, shown
-from tests.planner.estimates import Even, chain, every_tree, star
+from tests.planner.estimates import chain, every_tree, star
 
 TABLE_3 = Costs(175.008e-9, 426.518e-9, 49.133e-9)
 GATHERING = replace(TABLE_3, gather=300e-9)
@@ -95,9 +96,8 @@ def test_intermediate_results_that_are_too_large_are_not_stored(monkeypatch: pyt
     free_moves = Costs(1e-9, 1e-12, 1e-6)  # comparisons are all that counts: any tree would do
     inflating = star(3, 3, [50.0] * 3)
     assert choose(inflating.spec, inflating, free_moves, horizon=60).tree == (0, 1, 2)
-    monkeypatch.setattr(decompose, "MOST_STORED", 1e9)
     monkeypatch.setattr(decompose, "NEAR", 0.0)
-    assert choose(inflating.spec, inflating, free_moves, horizon=60).tree != (0, 1, 2)
+    assert choose(inflating.spec, inflating, free_moves, horizon=60, most_stored=1e9).tree != (0, 1, 2)
 
 
 def test_a_running_plan_is_changed_only_where_that_pays() -> None:
