@@ -43,7 +43,7 @@ TREES: dict[str, Tree] = {
     BUSHY: (((0, 1), 2), ((3, 4), 5)),
     DEEP: (((((0, 1), 2), 3), 4), 5),
 }
-EARLY, MIDDLE, LATE = 0.4, 1.0, 3.0  # times, of that in which the inputs arrive
+EARLY, MIDDLE, LATE = 0.25, 1.0, 3.0  # times, of that in which the inputs arrive
 WITHIN = 0.3  # by which the model may be wrong
 MACHINE = Costs(HASH_SECONDS * LOADED, MOVE_SECONDS * LOADED, COMPARISON_SECONDS * LOADED)
 
