@@ -189,6 +189,14 @@ class OperatorSpec:
 
 
 @dataclass(frozen=True)
+class Expected:
+    """What the user expects of the inputs, by the aliases of sources; the planner's before there are counts."""
+
+    rates: tuple[tuple[str, float], ...] = ()  # rows per second
+    selectivities: tuple[tuple[str, str, float], ...] = ()  # of two sources, in the order of their names
+
+
+@dataclass(frozen=True)
 class Settings:
     """How the join runs; none of it changes the result."""
 
@@ -201,6 +209,7 @@ class Settings:
     fuel_bytes: int = 256 << 20  # how much disk work one batch does in a partition
     compression: str | None = None  # of segments
     plan: str | None = None  # the tree of joins that the user wants
+    expected: Expected = Expected()
     shim: bool = False  # whether the jar is there: it asks for metrics when a batch is done, and takes tasks' reports
 
 

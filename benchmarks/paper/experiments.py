@@ -14,6 +14,7 @@ import numpy as np
 import pyarrow as pa
 
 from benchmarks.paper import inputs, orders
+from benchmarks.paper.decomposition import decomposition
 from benchmarks.paper.inputs import Stream, attribute, changing, poisson, relation
 from benchmarks.paper.machine import AHEAD, LOADED
 from benchmarks.paper.outcome import Check, Outcome, Panel
@@ -403,6 +404,7 @@ EXPERIMENTS = {
     "fig12": Experiment(probing, 1.0),
     "orders": Experiment(orders.orders, 1.0),
     "fig15": Experiment(six_way, 0.1),
+    "fig17": Experiment(decomposition, 1.0),
     "star": Experiment(star, 0.25),
     "permjoin": Experiment(permjoin, 0.5),
 }

@@ -54,10 +54,15 @@ def chosen(plan: str | None, spec: JoinSpec) -> Tree:
 
 
 def inputs_below(tree: Tree) -> tuple[int, ...]:
-    """The inputs in a tree, ascending."""
+    """The inputs in a tree, ascending; one that is there twice is here twice."""
     if isinstance(tree, int):
         return (tree,)
     return tuple(sorted(i for member in tree for i in inputs_below(member)))
+
+
+def leaves(tree: Tree) -> frozenset[int]:
+    """The inputs in a tree."""
+    return frozenset(inputs_below(tree))
 
 
 def normal(tree: Tree) -> Tree:

@@ -7,6 +7,7 @@ import pytest
 
 from benchmarks.paper import plans
 from benchmarks.paper.__main__ import main
+from benchmarks.paper.decomposition import decomposition
 from benchmarks.paper.experiments import EXPERIMENTS, Experiment, permjoin, star, table_2
 from benchmarks.paper.machine import AHEAD, Work
 from benchmarks.paper.outcome import Check, Outcome, Panel
@@ -45,6 +46,15 @@ def test_figure_15_with_and_without_coordination_and_again(monkeypatch: pytest.M
     assert coordinated.before_clean_up > 1.5 * scattered.before_clean_up
     assert np.array_equal(coordinated.seconds, again.seconds) and np.array_equal(coordinated.results, again.results)
     assert coordinated.work == again.work
+
+
+def test_figure_17_and_what_the_model_says_of_it(tmp_path: Path) -> None:
+    outcome = decomposition(0.05)
+    assert len(outcome.checks) == 9
+    for check in outcome.checks:
+        assert check.holds, f"{check.claim}: {check.figures}"
+    outcome.write(tmp_path)
+    assert (tmp_path / "fig17.png").stat().st_size > 5_000
 
 
 def test_the_six_way_star(monkeypatch: pytest.MonkeyPatch) -> None:

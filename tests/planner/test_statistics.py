@@ -37,9 +37,7 @@ def draw(seed: int, rows: int, **values: int) -> pa.RecordBatch:
     return pa.RecordBatch.from_pydict({c: random.integers(0, values.get(c, 10), rows) for c in COLUMNS})
 
 
-def joined(
-    spec: JoinSpec, batches: list[tuple[int, pa.RecordBatch]], share: tuple[int, int] = (0, 1)
-) -> OperatorState:
+def joined(spec: JoinSpec, batches: list[tuple[int, pa.RecordBatch]], share: tuple[int, int] = (0, 1)) -> OperatorState:
     """The state after some arrivals, each in a batch of its own."""
     state = OperatorState.alone(spec)
     for input, rows in batches:
