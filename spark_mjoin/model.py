@@ -231,6 +231,7 @@ class PartitionTask:
     overflow: OverflowPlan | None = None  # how to keep to a budget; None: everything stays in memory
     earlier: OverflowPlan | None = None  # the same for the batch before, should it have to be made up for
     compression: str | None = None  # of segments
+    orders: tuple[tuple[int, ...] | None, ...] | None = None  # per input, what it probes; None: as the moment says
 
     @property
     def share(self) -> tuple[int, int]:

@@ -19,12 +19,13 @@ without it Spark asks once per trigger, before the next batch is planned, and sh
 
 from __future__ import annotations
 
+import logging
 import os
 import socket
 import stat
 import time
 import uuid
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from functools import cache
@@ -46,6 +47,7 @@ from spark_mjoin.errors import OptionError
 from spark_mjoin.model import DiskWork, JoinSpec, OverflowPlan, PartitionTask, Position, Settings, SourceSpec
 from spark_mjoin.planner import manager
 from spark_mjoin.planner.fingerprint import describe, differences
+from spark_mjoin.planner.orders import plan_orders
 from spark_mjoin.sources.memory_log import MemoryLog
 from spark_mjoin.sources.protocol import Limits, Source
 from spark_mjoin.state import meaning
@@ -53,6 +55,8 @@ from spark_mjoin.state.manifests import Manifests
 from spark_mjoin.state.source_log import DurableLog
 
 Offset = dict[str, Any]
+
+log = logging.getLogger(__name__)
 
 _TASK_REPORT = -77001  # the number of the accumulator that jvm-shim/src/sparkmjoin/TaskReport.java listens to
 
@@ -151,13 +155,30 @@ class MJoinStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             limits = Limits() if isinstance(limit, ReadAllAvailable) else limits
             positions[described.alias] = source.latest(start["positions"][described.alias], limits, found)
         self._start = start
-        plan = self._plan(start, positions)
-        if positions == start["positions"] and not (plan and any(plan["work"])):
+        manifests = cache(lambda: self._manifests(start))
+        plan = self._plan(start, positions, manifests) or {}
+        if positions == start["positions"] and not any(plan.get("work", ())):
             return start
-        planned = {} if plan is None else {"plan": plan}
+        plan |= self._orders(start, manifests()) if positions != start["positions"] else _orders_in(start)
+        planned = {"plan": plan} if plan else {}
         return {"query": start["query"], "version": start["version"] + 1, "positions": positions, **planned}
 
-    def _plan(self, start: Offset, positions: Mapping[str, Position]) -> dict[str, Any] | None:
+    def _orders(self, start: Offset, manifests: Sequence[Mapping[str, Any] | None]) -> dict[str, Any]:
+        """The probing orders of the next batch, as far as the last ones tell; every change is logged."""
+        none = [None] * len(self._spec.inputs)
+        current = _orders_in(start).get("orders", [none])[0]
+        planned, choices = plan_orders(self._spec, manifests, [None if o is None else tuple(o) for o in current])
+        for choice in choices:
+            if choice.changed:
+                log.info("probing order of %s", choice.reason)
+        return {"orders": [planned]} if any(planned) else {}
+
+    def _plan(
+        self,
+        start: Offset,
+        positions: Mapping[str, Position],
+        manifests: Callable[[], Sequence[Mapping[str, Any] | None]],
+    ) -> dict[str, Any] | None:
         """How the next batch keeps to its memory, and the disk work that it does; None where all is in memory.
 
         With no new input and work left, only the version advances: a tick.
@@ -167,7 +188,7 @@ class MJoinStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             return None
         arriving = positions != start["positions"]
         work = []
-        for manifest in self._manifests(start):
+        for manifest in manifests():
             operators = [] if manifest is None else [manager.Operator(self._spec, manifest)]
             _, planned = manager.decide(operators, settings.fuel_bytes, arriving, self._ended and not arriving)
             work.append(planned[0] if planned else ())
@@ -245,7 +266,8 @@ class MJoinStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             for (described, source), found in zip(self._with_specs(), logs, strict=True)
         }
         partitions = self._settings.partitions
-        plan, earlier = (_Plan.from_json(o["plan"]) if "plan" in o else None for o in (end, start))
+        plan, earlier = (_Plan.from_json(o["plan"]) if "memory" in o.get("plan", {}) else None for o in (end, start))
+        orders = _orders_in(end).get("orders", [None])[0]
         return [
             JoinPartition(
                 PartitionTask(
@@ -261,6 +283,7 @@ class MJoinStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
                     overflow=plan.of_partition(p, partitions) if plan else None,
                     earlier=earlier.of_partition(p, partitions) if earlier else None,
                     compression=self._settings.compression,
+                    orders=orders and tuple(None if o is None else tuple(o) for o in orders),
                 )
             )
             for p in range(partitions)
@@ -354,6 +377,11 @@ def _reachable(location: str) -> str:
             "a local path, or to a URI that pyarrow or fsspec can open, such as s3://bucket/path"
         ) from e
     return filesystem.absolute(location)
+
+
+def _orders_in(offset: Offset) -> dict[str, Any]:
+    """The part of an offset's plan that holds probing orders, per operator and input."""
+    return {"orders": offset["plan"]["orders"]} if "orders" in offset.get("plan", {}) else {}
 
 
 def _hard_limit(settings: Settings) -> int | None:

@@ -29,6 +29,7 @@ from spark_mjoin.join.operator import Bound
 from spark_mjoin.metrics import BatchCounts
 from spark_mjoin.model import DiskWork, JoinSpec, OverflowPlan, PartitionTask, Position, Range
 from spark_mjoin.phases import arrival, cleanup, overflow, reactive
+from spark_mjoin.planner.orders import Probing
 from spark_mjoin.state import meaning
 from spark_mjoin.state.partition import PartitionState
 from spark_mjoin.state.source_log import DurableLog
@@ -69,11 +70,12 @@ def _advance(
     attempt: str,
 ) -> Iterator[pa.RecordBatch]:
     """Take in what arrives, then do the disk work that there is time for; the state is that of `version` then."""
+    probing = Probing(task.spec, task.orders) if task.orders else Probing.unplanned(task.spec)
 
     def arrivals() -> Iterator[Bound | None]:
         for number in range(len(task.spec.inputs)):
             for batch in read(task.spec, number, ranges):
-                yield from arrival.arrive(state, number, batch, task.share, counts)
+                yield from arrival.arrive(state, number, batch, task.share, counts, probing)
                 counts.peak_bytes = max(counts.peak_bytes, state.nbytes())
                 _check_budget(task, state)
                 if plan is not None and overflow.is_over(state, plan):
@@ -93,10 +95,10 @@ def _advance(
         area, buckets = overflow.work_area(plan), work.buckets
         if work.visited is None:
             phase = counts.disk_to_disk
-            batches = cleanup.clean(state, store, buckets, area, phase)
+            batches = cleanup.clean(state, store, buckets, area, phase, probing)
         else:
             phase = counts.disk_to_memory
-            batches = reactive.visit(state, store, work.visited, buckets[0], area, phase)
+            batches = reactive.visit(state, store, work.visited, buckets[0], area, phase, probing)
         yield from phase.timed(batches, time.perf_counter)
         counts.peak_bytes = max(counts.peak_bytes, state.nbytes() + phase.peak_bytes)
 

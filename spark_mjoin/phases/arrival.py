@@ -19,23 +19,29 @@ from spark_mjoin.join.expressions import evaluate
 from spark_mjoin.join.keys import encode
 from spark_mjoin.join.operator import Bound, materialise, pooled, produce
 from spark_mjoin.metrics import BatchCounts
-from spark_mjoin.model import Col, InputSpec, JoinSpec, ProbeOrder
-from spark_mjoin.planner.orders import probe_order
+from spark_mjoin.model import Col, InputSpec, JoinSpec
+from spark_mjoin.planner.orders import Probing, describe
 from spark_mjoin.state.buckets import BUCKETS
 from spark_mjoin.state.columns import hash_array
 from spark_mjoin.state.partition import PartitionState
 
 
 def arrive(
-    state: PartitionState, number: int, batch: pa.RecordBatch, share: tuple[int, int], counts: BatchCounts
+    state: PartitionState,
+    number: int,
+    batch: pa.RecordBatch,
+    share: tuple[int, int],
+    counts: BatchCounts,
+    probing: Probing | None = None,
 ) -> Iterator[Bound]:
     """Insert the rows of a batch of input `number` and give out the combinations that they complete.
 
-    share is (partition, partitions): the other partitions' rows are left out.
+    share is (partition, partitions): the other partitions' rows are left out. probing has the batch's orders.
     """
     start, end = insert(state, number, batch, share, counts)
     if start < end:
-        order = probe_order(state.spec, number, [table.rows for table in state.tables])
+        probing = probing or Probing.unplanned(state.spec)
+        order = probing.order(number, [table.rows for table in state.tables], state.edges, counts.work.edges)
         state.orders[number] = describe(state.spec, order)
         yield from produce(state.spec, state.tables, start, end, order, counts.work)
 
@@ -83,11 +89,6 @@ def admit(spec: JoinSpec, number: int, batch: pa.RecordBatch, share: tuple[int, 
         arrays.append(encode(values, stored.domain) if stored.domain else values)
     arrays = _without_null_keys(input, arrays)
     return _of_partition(spec, number, arrays, share)
-
-
-def describe(spec: JoinSpec, order: ProbeOrder) -> str:
-    """The order in words, for progress displays: `orders > payments > shipments`."""
-    return " > ".join(spec.inputs[i].alias for i in (order.origin, *(step.target for step in order.steps)))
 
 
 def _without_null_keys(input: InputSpec, arrays: list[pa.Array]) -> list[pa.Array]:

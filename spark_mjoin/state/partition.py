@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 
-from spark_mjoin.metrics import BatchCounts, EdgeCounts
+from spark_mjoin.metrics import BatchCounts, EdgeCounts, Edges, faded
 from spark_mjoin.model import JoinSpec, Position
 from spark_mjoin.state.buckets import BUCKETS, bucket_class
 from spark_mjoin.state.groups import Groups
@@ -55,7 +55,7 @@ class PartitionState:
     residency: Residency
     tracked: bool = False
     segments: list[Segment] = field(default_factory=list)
-    edges: dict[tuple[int, int], EdgeCounts] = field(default_factory=dict)
+    edges: Edges = field(default_factory=dict)  # what probes have seen, lately more than long ago
     results: int = 0  # rows given out since the query began
     orders: list[str] = field(default_factory=list)  # the last probing order of each input, for people
 
@@ -78,8 +78,14 @@ class PartitionState:
     def absorb(self, batch: BatchCounts) -> None:
         """Add a batch's counts to the sums."""
         self.results += batch.rows_out
-        for key, counts in batch.work.edges.items():
-            self.edges.setdefault(key, EdgeCounts()).add(counts)
+        self.learn(batch.work.edges, sum(batch.rows_in))
+
+    def learn(self, edges: Edges, rows: int) -> None:
+        """Add what probes saw in a batch of so many arriving rows."""
+        self.edges = faded(self.edges, rows)
+        for context, counts in edges.items():
+            if counts.probes:
+                self.edges.setdefault(context, EdgeCounts()).add(counts)
 
     def evict(self, victims: Iterable[Victim]) -> int:
         """Let rows leave memory, all of which must be saved; returns how many did."""

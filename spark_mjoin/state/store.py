@@ -28,7 +28,7 @@ import numpy as np
 import pyarrow as pa
 
 from spark_mjoin.errors import StateError
-from spark_mjoin.metrics import BatchCounts, EdgeCounts
+from spark_mjoin.metrics import BatchCounts, edges_from_json, edges_to_json
 from spark_mjoin.model import Array, JoinSpec, Position
 from spark_mjoin.state import checked_json
 from spark_mjoin.state.buckets import BUCKETS, of_hashes
@@ -131,7 +131,7 @@ class StateStore(Manifests):
         state.segments = segments
         state.results = manifest["results"]
         state.orders = manifest["orders"]
-        state.edges = {(origin, target): EdgeCounts(*counts) for origin, target, *counts in manifest["edges"]}
+        state.edges = edges_from_json(manifest["edges"])
 
     def _take_in(
         self,
@@ -220,7 +220,7 @@ class StateStore(Manifests):
             "segments": [s.to_json() for s in state.segments],
             "results": state.results,
             "orders": state.orders,
-            "edges": [[*pair, c.probes, c.matches, c.candidates] for pair, c in sorted(state.edges.items())],
+            "edges": edges_to_json(state.edges),
             "batch": batch.to_json(),
         }
         if state.tracked:
