@@ -98,6 +98,9 @@ class Work:
             self.gathers + other.gathers,
         )
 
+    def times(self, factor: float) -> Work:
+        return Work(self.hashes * factor, self.moves * factor, self.comparisons * factor, self.gathers * factor)
+
 
 @dataclass(frozen=True)
 class Costs:

@@ -15,6 +15,12 @@ the single MJoin has no intermediate rows to store, to flush or to restore. For 
 changed only if that saves more than NEAR of what it would go on to cost, and more than the change itself costs. A tree
 whose intermediate rows are expected to exceed MOST_STORED times the inputs' rows is never chosen.
 
+The horizon is how long a choice is expected to hold. While rows arrive, selectivities may stay as they are (keys of a
+fixed domain: twice the rows have twice the partners) or shrink (keys that are unique in each input: twice the rows
+still have one partner). Nobody knows which, so once there are rows the work of the near future, in which they grow by
+GROWTH, is taken to go on until the horizon. That is right for the second kind and careful about the first, whose larger
+gains are seen as they come. Before the first row there is nothing but the expectation.
+
 Pure: the same statistics give the same choice.
 """
 
@@ -31,6 +37,7 @@ from spark_mjoin.planner.costs import Costs, Estimates, Inputs, Model, Work, lea
 EXACT = 7  # inputs up to which every tree is considered
 NEAR = 0.1  # share of the work that a change has to save
 MOST_STORED = 3.0  # intermediate rows over rows of inputs; one of n inputs counts n times, as it has their columns
+GROWTH = 0.05  # of the rows, until when the model is trusted
 MOST_SHOWN = 8  # candidates in a choice
 
 
@@ -41,7 +48,7 @@ class Candidate:
     tree: Tree
     seconds: float  # of work
     work: Work
-    stored_rows: float  # intermediate rows at the end, each counted as the rows of inputs that it consists of
+    stored_rows: float  # intermediate rows of the near future, each counted as the rows of inputs that it consists of
     change_seconds: float  # to begin with it now; nothing for the current tree, or where nothing runs yet
 
 
@@ -62,8 +69,7 @@ def choose(
 ) -> Choice:
     """The tree to run for the next `horizon` seconds; `current` is what runs, None before the first batch.
 
-    Selectivities are taken to stay as they are while rows grow, so a horizon of not much more than the time that was
-    observed is wise. `most_stored` is what MOST_STORED is unless memory is short.
+    `most_stored` is MOST_STORED unless memory is short.
     """
     count = len(spec.inputs)
     single: Tree = tuple(range(count))
@@ -71,16 +77,16 @@ def choose(
     stay = single if running is None else running
     if count < 3:
         return Choice(stay, "a join of two inputs has one plan", ())
-    rows = [float(r) for r in estimates.rows]
+    rows = estimates.rows
     if not any(rate > 0 for rate in estimates.rates):
         return Choice(stay, "no rates of arrival are known", ())
-    end = [r + rate * horizon for r, rate in zip(rows, estimates.rates, strict=True)]
+    end, times = near_future(estimates, horizon)
     model = Model(spec, estimates if any(rows) else estimates.with_rows(end), rows, end)
     search = _Search(model, costs, most_stored * sum(end))
     found = search.exact(count) if count <= EXACT else search.climb(single)
     trees = list(dict.fromkeys([*found, single, stay]))
     fresh = running is None or not any(rows)
-    every = sorted((_candidate(model, costs, t, fresh or t == running) for t in trees), key=_rank)
+    every = sorted((_candidate(model, costs, t, times, fresh or t == running) for t in trees), key=_rank)
     allowed = [c for c in every if c.stored_rows <= search.most_stored]
     best, alone = allowed[0], next(c for c in every if c.tree == single)
     if best.seconds > (1 - NEAR) * alone.seconds:
@@ -89,6 +95,14 @@ def choose(
     tree, reason = _verdict(spec, best, alone, at_present, fresh, search.most_stored)
     shown = [c for n, c in enumerate(every) if n < MOST_SHOWN or c.tree in (single, stay)]
     return Choice(tree, reason, tuple(shown))
+
+
+def near_future(estimates: Estimates, horizon: float) -> tuple[list[float], float]:
+    """The rows of each input up to which the model is trusted, and how often that time goes into the horizon."""
+    seconds, rows = horizon, sum(estimates.rows)
+    if rows:
+        seconds = min(horizon, GROWTH * rows / sum(estimates.rates))
+    return [r + rate * seconds for r, rate in zip(estimates.rows, estimates.rates, strict=True)], horizon / seconds
 
 
 def normal(tree: Tree) -> Tree:
@@ -105,8 +119,8 @@ def _rank(candidate: Candidate) -> tuple[float, float, str]:
     return candidate.seconds, candidate.stored_rows, str(candidate.tree)
 
 
-def _candidate(model: Model, costs: Costs, tree: Tree, free: bool) -> Candidate:
-    work = model.tree(tree)
+def _candidate(model: Model, costs: Costs, tree: Tree, times: float, free: bool) -> Candidate:
+    work = model.tree(tree).times(times)
     change = 0.0 if free else costs.seconds(model.rebuilding(tree))
     return Candidate(tree, costs.seconds(work), work, model.stored(tree), change)
 

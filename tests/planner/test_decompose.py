@@ -14,7 +14,7 @@ from benchmarks.paper.trees import Even
 from spark_mjoin.model import Tree
 from spark_mjoin.planner import decompose
 from spark_mjoin.planner.costs import Costs, Model, leaves, operators
-from spark_mjoin.planner.decompose import MOST_STORED, NEAR, choose, normal, shown
+from spark_mjoin.planner.decompose import GROWTH, MOST_STORED, NEAR, choose, near_future, normal, shown
 from tests.planner.estimates import chain, every_tree, star
 
 TABLE_3 = Costs(175.008e-9, 426.518e-9, 49.133e-9)
@@ -50,7 +50,7 @@ def joins(draw: st.DrawFn, most: int = 5) -> Even:
 @given(joins(), st.sampled_from([TABLE_3, GATHERING]), st.sampled_from([1.0, 20.0]))
 @settings(max_examples=80, deadline=None)
 def oracle_the_choice_is_the_cheapest_of_all_trees(estimates: Even, costs: Costs, horizon: float) -> None:
-    end = [r + rate * horizon for r, rate in zip(estimates.rows, estimates.rates, strict=True)]
+    end, times = near_future(estimates, horizon)
     model = Model(estimates.spec, estimates, estimates.rows, end)
     single: Tree = tuple(range(len(end)))
     possible = [
@@ -66,7 +66,7 @@ def oracle_the_choice_is_the_cheapest_of_all_trees(estimates: Even, costs: Costs
     chosen = costs.seconds(model.tree(choice.tree))
     assert choice.tree == normal(choice.tree) and choice.tree in map(normal, possible)
     assert chosen == pytest.approx(least if least <= (1 - NEAR) * alone else alone)
-    assert min(c.seconds for c in choice.candidates) == pytest.approx(least)
+    assert min(c.seconds for c in choice.candidates) == pytest.approx(least * times)
 
 
 # Rows of 0 and 1 meet rarely, and 2 has many partners in 1: what 2 finds in 1 it would find again and again.
@@ -84,6 +84,23 @@ def test_an_inflating_join_is_split() -> None:
 def test_a_join_of_unique_keys_is_one_mjoin() -> None:
     unique = replace(star(4, 10_000, [100.0] * 4), rows=(10_000.0,) * 4)
     assert choose(unique.spec, unique, TABLE_3, horizon=60).tree == (0, 1, 2, 3)
+
+
+def test_more_partners_are_not_expected_of_unique_keys(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Half of the rows find a partner in another input, and will when the inputs have grown a hundredfold."""
+    unique = replace(star(6, 2_000, [25.0] * 6), rows=(1_000.0,) * 6)
+    single: Tree = tuple(range(6))
+    assert choose(unique.spec, unique, TABLE_3, horizon=3600, current=single).tree == single
+    monkeypatch.setattr(decompose, "GROWTH", 100)  # 45 partners for each row
+    assert choose(unique.spec, unique, TABLE_3, horizon=3600, current=single, most_stored=1e12).tree != single
+
+
+def test_the_near_future() -> None:
+    after = replace(INFLATING, rows=(100.0, 100.0, 200.0))
+    end, times = near_future(after, horizon=60)
+    assert sum(end) == pytest.approx((1 + GROWTH) * 400) and (sum(end) - 400) * times == pytest.approx(60 * 140)
+    assert near_future(INFLATING, horizon=60) == ([1200.0, 1200.0, 6000.0], 1.0)
+    assert near_future(after, horizon=0.01)[1] == 1.0
 
 
 def test_near_ties_go_to_the_single_mjoin(monkeypatch: pytest.MonkeyPatch) -> None:
