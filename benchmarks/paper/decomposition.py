@@ -45,7 +45,7 @@ TREES: dict[str, Tree] = {
     DEEP: (((((0, 1), 2), 3), 4), 5),
 }
 EARLY, MIDDLE, LATE = 0.25, 1.0, 3.0  # times, of that in which the inputs arrive
-WITHIN = 0.3  # by which the model may be wrong
+WITHIN = 0.2  # by which the model may be wrong
 MACHINE = Costs(HASH_SECONDS * LOADED, MOVE_SECONDS * LOADED, COMPARISON_SECONDS * LOADED)
 
 
@@ -64,7 +64,10 @@ def decomposition(scale: float) -> Outcome:
     chosen = choose(estimates.spec, on_average, MACHINE, until).tree
     own = f"chosen: {render(chosen, [i.alias for i in estimates.spec.inputs])}"
     trees = TREES | {own: chosen}
-    runs = {name: run(Plan(name, tree_join(CLASSES, tree)), streams, LOADED) for name, tree in trees.items()}
+    runs = {
+        name: run(Plan(name, tree_join(CLASSES, tree), order="adaptive"), streams, LOADED)
+        for name, tree in trees.items()
+    }
     expected = {
         name: forecast(estimates.spec, estimates, tree, MACHINE, until, most=rows) for name, tree in trees.items()
     }
