@@ -549,6 +549,8 @@ def typed(number: int) -> pa.Table:
         {
             "k": pa.array([i % 20 for i in range(40)], pa.int64()),
             "tiny": column(pa.int8(), lambda i: i - 20),
+            "small": column(pa.int16(), lambda i: i * 1000 - 20_000),
+            "middle": column(pa.int32(), lambda i: i * 10**8 - 2 * 10**9),
             "flag": column(pa.bool_(), lambda i: i % 3 == 0),
             "x": column(pa.float64(), lambda i: i / 3),
             "f": column(pa.float32(), lambda i: i / 4),

@@ -78,7 +78,7 @@ final class ColumnarReader implements PartitionReader<ColumnarBatch> {
     }
     ColumnVector[] columns = new ColumnVector[schema.length()];
     for (int i = 0; i < columns.length; i++) {
-      columns[i] = struct.getChild(i);
+      columns[i] = FlatColumn.of(struct.getChild(i));
     }
     return new ColumnarBatch(columns, batch.numRows());
   }
