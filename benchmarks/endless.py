@@ -3,10 +3,10 @@
     python -m benchmarks.endless [--rows 51000000] [--memory 64m] [--expiry active] [--out out/endless]
 
 Three inputs on a common key, with event times out of order by up to two seconds, a window of ten minutes and a
-watermark of five seconds. The reader, the tasks and the store are the real ones, driven as Spark drives them. Prints the
-figures of each tenth of the run, writes all of them as CSV and PNG, and exits with 1 if the last third of the run is not
-like the one before: more than 1.25 times the rows or bytes of state, or 1.5 times the milliseconds per batch, which
-other processes on the machine disturb.
+watermark of five seconds. The reader, the tasks and the store are the real ones, driven as Spark drives them. Prints
+the figures of each tenth of the run, writes all of them as CSV and PNG, and exits with 1 if the last third of the run
+is not like the one before: more than 1.25 times the rows or bytes of state, or 1.5 times the milliseconds per batch,
+which other processes on the machine disturb.
 """
 
 from __future__ import annotations

@@ -9,21 +9,24 @@ Not covered: what is behind `source.<alias>.*` (each source reads its own option
 
 from __future__ import annotations
 
+import math
 import os
 import re
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
 from spark_mjoin.errors import OptionError, listed, nearest
-from spark_mjoin.model import Settings
+from spark_mjoin.model import Expected, Settings
 
 _LIMITS = ("maxRowsPerTrigger", "maxFilesPerTrigger", "maxBytesPerTrigger")
 _OVERFLOW = ("flush", "blockingThreshold", "diskFuel", "segmentCompression")
 _WINDOWS = ("window", "expiry", "idleTimeout")
 _TOP = ("query", "on", "plan", "partitions", "memory", "overflow", "stateLocation", "stickyPartitions")
-_KNOWN = (*_TOP, *_OVERFLOW, *_WINDOWS, *_LIMITS)
+_KNOWN = (*_TOP, *_OVERFLOW, *_WINDOWS, *_LIMITS, "expectedSelectivity")
+_RATE = "expectedRowsPerSecond"
+_OF_INPUTS = ("window", "timestamp", "watermark")
+OF_ANY_SOURCE = ("format", *_OF_INPUTS, _RATE)  # options under `source.<alias>.` that are read here
 _PLANNED = ("goal",)
-OF_INPUTS = ("window", "timestamp", "watermark")  # per source, and not for the source itself to read
 _POLICIES = ("adaptive", "coordinated", "largest", "random")
 _COMPRESSIONS = ("none", "lz4", "zstd")
 _WITHOUT_FILES = ("wisconsin",)
@@ -55,7 +58,7 @@ class WindowOption:
 
 @dataclass(frozen=True)
 class SourceOptions:
-    """`source.<alias>.*`, without the prefix and without `format`, sorted by name; and what its inputs are to do."""
+    """`source.<alias>.*`, without the prefix and without what is read here, sorted by name; and the source's window."""
 
     alias: str
     format: str
@@ -89,7 +92,7 @@ class Options:
         sources = tuple(_source(alias, per_source[alias], limits, default) for alias in sorted(per_source))
         _check_windows(sources)
         query, on = _meaning(top, len(sources))
-        return cls(sources, query, on, _settings(top))
+        return cls(sources, query, on, _settings(top, _expected(top, per_source)))
 
 
 def parse_bytes(text: str, option: str) -> int:
@@ -197,9 +200,10 @@ def _source(
         close = nearest("format", (n for n in given if n.lower() != "path"))
         hint = close.replace("Did you mean", "Is it misspelt as") if close else ""
         raise OptionError(f"source '{alias}' has no format: option 'source.{alias}.format' is missing.{hint}")
-    kept = {name: value for name, value in given.items() if name.lower() not in ("format", *OF_INPUTS)}
+    taken = {name.lower() for name in OF_ANY_SOURCE}
+    kept = {name: value for name, value in given.items() if name.lower() not in taken}
     window, timestamp, watermark = (
-        next((value.strip() for n, value in given.items() if n.lower() == name), None) for name in OF_INPUTS
+        next((value.strip() for n, value in given.items() if n.lower() == name), None) for name in _OF_INPUTS
     )
     for name, value in limits.items():
         has_files = formats[0].lower() not in _WITHOUT_FILES or name == "maxRowsPerTrigger"
@@ -259,7 +263,7 @@ def _meaning(top: Mapping[str, str], source_count: int) -> tuple[str | None, tup
     return None, columns
 
 
-def _settings(top: Mapping[str, str]) -> Settings:
+def _settings(top: Mapping[str, str], expected: Expected) -> Settings:
     overflow = _choice(top, "overflow", ("spill", "shed", "fail"), "spill")
     if overflow == "shed":
         raise OptionError("option 'overflow': 'shed' is not available in this version; 'spill' and 'fail' are")
@@ -274,6 +278,7 @@ def _settings(top: Mapping[str, str]) -> Settings:
         memory_bytes=None if memory is None else parse_bytes(memory, "memory"),
         state_location=top.get("statelocation", "").strip() or (f"{checkpoint}/state" if checkpoint else None),
         shim=checkpoint is not None,
+        expected=expected,
         overflow=overflow,
         flush=_choice(top, "flush", _POLICIES, defaults.flush),
         blocking_rows=defaults.blocking_rows if blocking is None else parse_count(blocking, "blockingThreshold"),
@@ -283,6 +288,48 @@ def _settings(top: Mapping[str, str]) -> Settings:
         idle_seconds=None if idle is None else parse_duration(idle, "idleTimeout") / 1e6,
         plan=top.get("plan", "").strip() or None,
     )
+
+
+def _expected(top: Mapping[str, str], per_source: Mapping[str, Mapping[str, str]]) -> Expected:
+    """What is expected of rates and selectivities; sources are named by their aliases."""
+    rates = []
+    for alias in sorted(per_source):
+        for name, value in per_source[alias].items():
+            if name.lower() == _RATE.lower():
+                option = f"source.{alias}.{_RATE}"
+                rates.append((alias, _number(value, option, lambda x: x > 0, "a number above 0, such as 500")))
+    selectivities: dict[tuple[str, str], float] = {}
+    option = "expectedSelectivity"
+    for entry in filter(None, (e.strip() for e in top.get(option.lower(), "").split(","))):
+        pair, colon, value = entry.partition(":")
+        sources = [alias.strip().lower() for alias in pair.split(".")]
+        if not colon or len(sources) != 2:
+            raise OptionError(
+                f"option '{option}': '{entry}' is not of the form <alias>.<alias>: <number>, such as"
+                " 'orders.payments: 0.001'"
+            )
+        for alias in sources:
+            if alias not in per_source:
+                raise OptionError(
+                    f"option '{option}': '{entry}' names a source '{alias}' that is not there."
+                    f"{nearest(alias, per_source)} Sources are: {listed(sorted(per_source))}"
+                )
+        first, second = sorted(sources)
+        if (first, second) in selectivities:
+            raise OptionError(f"option '{option}': '{first}.{second}' is there twice")
+        number = _number(value, f"{option}' of '{first}.{second}", lambda x: 0 < x <= 1, "a number above 0 and up to 1")
+        selectivities[first, second] = number
+    return Expected(tuple(rates), tuple((a, b, s) for (a, b), s in sorted(selectivities.items())))
+
+
+def _number(text: str, option: str, allowed: Callable[[float], bool], wanted: str) -> float:
+    try:
+        number = float(text)
+    except ValueError:
+        number = math.nan
+    if not (math.isfinite(number) and allowed(number)):
+        raise OptionError(f"option '{option}': '{text.strip()}' is not {wanted}")
+    return number
 
 
 def _choice(top: Mapping[str, str], option: str, values: tuple[str, ...], default: str) -> str:

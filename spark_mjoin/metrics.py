@@ -20,32 +20,70 @@ class _Sized(Protocol):
 Counted = TypeVar("Counted", bound=_Sized)
 
 
+Context = tuple[int, frozenset[int], int]  # of a probe: the arriving input, the inputs bound before it, the one probed
+
+
 @dataclass
 class EdgeCounts:
-    """What probes from one input's arrivals into another have seen; the planner's raw material."""
+    """What the probes of one context have seen; the planner's raw material. In the state older batches count less."""
 
-    probes: int = 0  # rows that probed
-    matches: int = 0  # pairs found
-    candidates: int = 0  # sum over probes of the target's rows: matches / candidates is the selectivity
+    probes: float = 0  # combinations that probed
+    matches: float = 0  # pairs with equal keys
+    candidates: float = 0  # sum over probes of the target's rows: matches / candidates is the selectivity
+    kept: float = 0  # pairs that passed the residuals too
 
-    def add(self, other: EdgeCounts) -> None:
-        self.probes += other.probes
-        self.matches += other.matches
-        self.candidates += other.candidates
+    def add(self, other: EdgeCounts, share: float = 1.0) -> None:
+        """Add counts, or a share of them."""
+        self.probes += share * other.probes
+        self.matches += share * other.matches
+        self.candidates += share * other.candidates
+        self.kept += share * other.kept
+
+
+Edges = dict[Context, EdgeCounts]
+
+_FADING = 0.75  # what is left of older counts after a batch of _FULL_ROWS or more
+_FULL_ROWS = 1_000
+_FORGOTTEN = 0.01  # probes; a context with fewer left is dropped
+
+
+def faded(edges: Mapping[Context, EdgeCounts], rows: int) -> Edges:
+    """Counts as they are after a batch of so many arriving rows.
+
+    A change of selectivities shows within a few batches; small batches count for less, since they say less.
+    """
+    left = _FADING ** min(1.0, rows / _FULL_ROWS)
+    out: Edges = {}
+    for context, counts in edges.items():
+        if left * counts.probes >= _FORGOTTEN:
+            out[context] = EdgeCounts()
+            out[context].add(counts, left)
+    return out
+
+
+def edges_to_json(edges: Mapping[Context, EdgeCounts]) -> list[list[Any]]:
+    rows = ([o, sorted(bound), t, c.probes, c.matches, c.candidates, c.kept] for (o, bound, t), c in edges.items())
+    return sorted(rows, key=lambda row: row[:3])
+
+
+def edges_from_json(rows: Iterable[Sequence[Any]]) -> Edges:
+    """Counts that know no context, as older manifests have them, are no evidence."""
+    known = [row for row in rows if isinstance(row[1], list)]
+    return {(o, frozenset(bound), t): EdgeCounts(*counts) for o, bound, t, *counts in known}
 
 
 @dataclass
 class WorkCounts:
-    """Operations as in the paper's cost model (Viglas 2003, appendix), and the edges' counts by (origin, target)."""
+    """Operations as in the paper's cost model (Viglas 2003, appendix), and what the probes saw, by context."""
 
     hashes: int = 0
     moves: int = 0
     comparisons: int = 0
     probes: int = 0
-    edges: dict[tuple[int, int], EdgeCounts] = field(default_factory=dict)
+    edges: Edges = field(default_factory=dict)
 
-    def edge(self, origin: int, target: int) -> EdgeCounts:
-        return self.edges.setdefault((origin, target), EdgeCounts())
+    def edge(self, origin: int, bound: Iterable[int], target: int) -> EdgeCounts:
+        return self.edges.setdefault((origin, frozenset(bound), target), EdgeCounts())
 
 
 @dataclass
@@ -161,14 +199,16 @@ def report(
     aliases: Sequence[str],
     memory_bytes: int | None = None,
     seconds: float | None = None,
+    plan: str | None = None,
 ) -> dict[str, str]:
     """The metrics of one version, from the manifests that its partitions committed.
 
-    seconds is the time in which the batch's input arrived, for rates; None where nobody knows.
+    seconds is the time in which the batch's input arrived, for rates, plan the tree of joins in words; None where
+    nobody knows.
     """
     sums: dict[str, int] = dict.fromkeys(_SUMMED, 0)
     rows, rows_in, orders = [0] * len(aliases), [0] * len(aliases), [""] * len(aliases)
-    results, resident, expected = 0, 0, 0.0
+    results, resident, expected, intermediate = 0, 0, 0.0, 0
     for manifest in manifests:
         batch = manifest["batch"]
         for name in _SUMMED:
@@ -177,6 +217,7 @@ def report(
         held = [a - b for a, b in zip(manifest["rows"], dropped, strict=True)]
         rows = [a + b for a, b in zip(rows, held, strict=True)]
         rows_in = [a + b for a, b in zip(rows_in, batch["rowsIn"], strict=True)]
+        intermediate += sum(sum(o["rows"]) for o in manifest["operators"]) - sum(manifest["rows"])
         results += manifest["results"]
         resident += batch.get("numRowsInMemory", sum(held))
         expected += batch.get("expectedResults", manifest["results"])
@@ -184,9 +225,13 @@ def report(
     metrics = {name: str(value) for name, value in sums.items()}
     if memory_bytes is not None:
         metrics["memoryBudgetBytes"] = str(memory_bytes)
-    metrics["numRowsTotal"] = str(sum(rows))
+    total = sum(rows) + intermediate
+    metrics["numRowsTotal"] = str(total)
     metrics["numRowsInMemory"] = str(resident)
-    metrics["numRowsOnDisk"] = str(sum(rows) - resident)
+    metrics["numRowsOnDisk"] = str(total - resident)
+    metrics["intermediateRowsTotal"] = str(intermediate)
+    if plan is not None:
+        metrics["plan"] = plan
     metrics["completeness"] = f"{results / expected:.4f}" if expected > results else "1.0"
     metrics["resultsTotal"] = str(results)
     for i, alias in enumerate(aliases):

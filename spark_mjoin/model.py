@@ -206,6 +206,14 @@ class OperatorSpec:
 
 
 @dataclass(frozen=True)
+class Expected:
+    """What the user expects of the inputs, by the aliases of sources; the planner's before there are counts."""
+
+    rates: tuple[tuple[str, float], ...] = ()  # rows per second
+    selectivities: tuple[tuple[str, str, float], ...] = ()  # of two sources, in the order of their names
+
+
+@dataclass(frozen=True)
 class Settings:
     """How the join runs; none of it changes the result."""
 
@@ -220,6 +228,7 @@ class Settings:
     expiry: str = "lazy"  # when rows outside their window leave memory: as soon as possible, or many together
     idle_seconds: float | None = None  # how long a source may give nothing and still hold the others' rows back
     plan: str | None = None  # the tree of joins that the user wants
+    expected: Expected = Expected()
     shim: bool = False  # whether the jar is there: it asks for metrics when a batch is done, and takes tasks' reports
 
 

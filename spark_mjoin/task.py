@@ -44,8 +44,8 @@ def run(task: PartitionTask, attempt: str) -> Iterator[pa.RecordBatch]:
     with _store(task) as store:
         counts = BatchCounts([0] * len(task.spec.inputs), cache_hits=int(_CACHE.holds(task)))
         state = load(task, store, attempt)
-        batch = _batch(task.plan, task.version + 1, state, store, counts, attempt)
-        yield from _advance(task, task.plan, task.ranges, batch)
+        batch = Pipeline(state, store, task.plan, task.version + 1, attempt, counts, time.perf_counter)
+        yield from _advance(task, task.ranges, batch)
         if task.location is not None:
             _commit(batch, task.end)
             _CACHE.put(task, batch.state)
@@ -61,18 +61,11 @@ def _store(task: PartitionTask) -> Iterator[StateStore]:
         yield StateStore(directory, task.partition, task.compression)
 
 
-def _batch(
-    plan: BatchPlan, version: int, state: PartitionState, store: StateStore, counts: BatchCounts, attempt: str
-) -> Pipeline:
-    return Pipeline(state, store, plan.overflow, plan.expiry, version, attempt, counts, time.perf_counter)
-
-
-def _advance(
-    task: PartitionTask, plan: BatchPlan, ranges: Mapping[str, list[Range]], batch: Pipeline
-) -> Iterator[pa.RecordBatch]:
+def _advance(task: PartitionTask, ranges: Mapping[str, list[Range]], batch: Pipeline) -> Iterator[pa.RecordBatch]:
     """Take in what arrives, then do the disk work that there is time for; the state is that of batch.version then."""
+    plan = batch.plan
     if batch.state.tree != plan.tree:
-        yield from replan(batch, plan.tree, layout(task.spec, plan.tree))
+        yield from replan(batch, task.spec, plan.tree)
     arriving = ((i, rows) for i in range(len(task.spec.inputs)) for rows in read(task.spec, i, ranges))
     yield from batch.arrivals(arriving, task.share, lambda: _check_budget(task, batch.state))
     if task.location is None:  # a batch read, after which nothing comes
@@ -166,9 +159,10 @@ def _rebuild(task: PartitionTask, state: PartitionState, store: StateStore, atte
         since, until = state.positions[source.alias], task.start[source.alias]
         ranges[source.alias] = sources.open_source(source).plan(since, until, history)
     plan = task.earlier or BatchPlan(state.tree)
-    batch = _batch(plan, task.version, state, store, BatchCounts([0] * len(task.spec.inputs)), attempt)
+    counts = BatchCounts([0] * len(task.spec.inputs))
+    batch = Pipeline(state, store, plan, task.version, attempt, counts, time.perf_counter)
     if state.tracked or len(state.operators) > 1 or plan.tree != state.tree:
-        for _ in _advance(task, plan, ranges, batch):
+        for _ in _advance(task, ranges, batch):
             continue
     else:
         for number in range(len(task.spec.inputs)):

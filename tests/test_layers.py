@@ -10,10 +10,12 @@ import pytest
 
 ROOT = Path(__file__).parent.parent
 LAYERS = [
+    "__main__",
     "demo",
     "shim",
     "datasource",
     "reader",
+    "calibrate",
     "task",
     "phases",
     "flush",
@@ -88,4 +90,4 @@ def test_looking_the_source_up_loads_nothing_heavy() -> None:
 
 
 def test_the_driver_does_not_load_the_engine() -> None:
-    assert "numba" not in loaded_by("import spark_mjoin.reader, spark_mjoin.planner.graph")
+    assert "numba" not in loaded_by("import spark_mjoin.reader, spark_mjoin.planner.graph, spark_mjoin.calibrate")

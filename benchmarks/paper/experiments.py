@@ -13,7 +13,8 @@ from itertools import pairwise
 import numpy as np
 import pyarrow as pa
 
-from benchmarks.paper import inputs
+from benchmarks.paper import inputs, orders
+from benchmarks.paper.decomposition import decomposition
 from benchmarks.paper.inputs import Stream, attribute, changing, poisson, relation
 from benchmarks.paper.machine import AHEAD, LOADED
 from benchmarks.paper.outcome import Check, Outcome, Panel
@@ -98,10 +99,11 @@ def probing(scale: float) -> Outcome:
         Plan("MJoin, smallest first", mjoin),
         Plan("MJoin, largest first", mjoin, order="largest"),
         Plan("MJoin, declared by final sizes", mjoin, order=(rows, rows2, rows - 1)),
+        Plan("MJoin, adaptive", mjoin, order="adaptive"),
         Plan("XJoin (S1, S2), S3", _deep("thousand", "s1", "s2", "s3")),
         Plan("XJoin (S1, S3), S2", _deep("thousand", "s1", "s3", "s2")),
     ]
-    right, wrong, _, deep, _ = runs = [run(plan, streams, LOADED) for plan in plans]
+    right, wrong, _, adaptive, deep, _ = runs = [run(plan, streams, LOADED) for plan in plans]
     late = right.arrived
     points = np.linspace(0, late, 51)[1:]
     overtaken = [t for t in points if wrong.at(t) < deep.at(t) - 0.01 * deep.total]
@@ -112,6 +114,11 @@ def probing(scale: float) -> Outcome:
             "the wrong order needs more comparisons, and not more moves, than the right one",
             more > 0.02 and wrong.work.moves == right.work.moves,
             f"{right.work.comparisons:,} and {wrong.work.comparisons:,}: {more:+.1%}",
+        ),
+        Check(
+            "adaptive orders need no more comparisons than the right one (or 1 % more)",
+            adaptive.work.comparisons <= 1.01 * right.work.comparisons,
+            f"{adaptive.work.comparisons:,} to {right.work.comparisons:,}",
         ),
         Check(
             "XJoin needs fewer comparisons and many more hashes and moves than MJoin",
@@ -395,7 +402,9 @@ def _complete(runs: Sequence[Run]) -> Check:
 EXPERIMENTS = {
     "fig11": Experiment(fluctuating, 0.25),
     "fig12": Experiment(probing, 1.0),
+    "orders": Experiment(orders.orders, 1.0),
     "fig15": Experiment(six_way, 0.1),
+    "fig17": Experiment(decomposition, 1.0),
     "star": Experiment(star, 0.25),
     "permjoin": Experiment(permjoin, 0.5),
 }

@@ -28,11 +28,12 @@ from benchmarks.paper.machine import Work
 from spark_mjoin.config import Options
 from spark_mjoin.join.operator import produce
 from spark_mjoin.metrics import BatchCounts
-from spark_mjoin.model import Array, DiskWork, JoinSpec, OverflowPlan
+from spark_mjoin.model import Array, DiskWork, JoinSpec, OverflowPlan, ProbeOrder
 from spark_mjoin.phases import arrival, cleanup, overflow, reactive
 from spark_mjoin.planner.graph import plan_join
 from spark_mjoin.planner.manager import plan_work
-from spark_mjoin.planner.orders import probe_order
+from spark_mjoin.planner.orders import Probing, Targets, choose_all, order_of, probe_order
+from spark_mjoin.planner.statistics import Statistics
 from spark_mjoin.state.operator import OperatorState
 from spark_mjoin.state.partition import PartitionState
 from spark_mjoin.state.store import StateStore
@@ -59,7 +60,8 @@ class Plan:
     root: Join
     flush: str = "adaptive"
     memory_bytes: int | None = None  # over all joins; None: no limit
-    order: Sequence[int] | str = "smallest"  # of probes: "smallest" or "largest" input first, or by declared sizes
+    # Of probes: "smallest" or "largest" input first, "adaptive", by declared sizes, or what each input visits.
+    order: Sequence[int] | Mapping[int, Targets] | str = "smallest"
 
 
 @dataclass(frozen=True)
@@ -73,6 +75,8 @@ class Run:
     arrived: float  # when the last row arrived
     work: Work
     rows_flushed: int
+    comparisons: tuple[int, ...] = ()  # of the root, by the input that probed
+    compared: Array = field(default_factory=lambda: np.zeros(1))  # comparisons by then, of all joins
 
     def at(self, seconds: float) -> int:
         """Results given out by a time."""
@@ -95,7 +99,9 @@ class Run:
         return float(self.seconds[-1])
 
 
-def run(plan: Plan, streams: Mapping[str, Stream], slower: float, blocking: float = math.inf) -> Run:
+def run(
+    plan: Plan, streams: Mapping[str, Stream], slower: float, blocking: float = math.inf, slices: int | None = None
+) -> Run:
     """Evaluate a plan over streams, on a processor `slower` times slower than the paper's.
 
     After `blocking` seconds without arrivals disk work begins.
@@ -103,7 +109,7 @@ def run(plan: Plan, streams: Mapping[str, Stream], slower: float, blocking: floa
     with TemporaryDirectory(
         prefix="mjoin-paper-", dir=_IN_MEMORY if os.access(_IN_MEMORY, os.W_OK) else None
     ) as directory:
-        return _Simulation(plan, streams, slower, blocking, Path(directory)).run()
+        return _Simulation(plan, streams, slower, blocking, slices or SLICES, Path(directory)).run()
 
 
 @dataclass
@@ -114,10 +120,13 @@ class _Operator:
     state: OperatorState
     store: StateStore
     overflow: OverflowPlan | None
-    order: Sequence[int] | str
+    order: Sequence[int] | Mapping[int, Targets] | str
+    probing: Probing
     parent: tuple[_Operator, int] | None = None  # and which of its inputs this is
     counts: BatchCounts = field(default_factory=lambda: BatchCounts([]))
     disk_rows: int = 0
+    learned_rows: int = 0
+    comparisons: list[int] = field(default_factory=list)
 
     @property
     def alone(self) -> PartitionState:
@@ -128,13 +137,15 @@ class _Operator:
         """The results that arriving rows complete; afterwards the join keeps to its memory."""
         state = self.state
         start, end = arrival.insert(state, input, rows, (0, 1), self.counts)
-        order = probe_order(self.spec, input, self._sizes())
-        combinations = produce(self.spec, state.tables, start, end, order, self.counts.work())
+        work = self.counts.work()
+        before = work.comparisons
+        combinations = produce(self.spec, state.tables, start, end, self._order(input), work)
         yield from arrival.results(state, iter(combinations))
+        self.comparisons[input] += work.comparisons - before
         if self.overflow is not None and overflow.is_over(self.alone, self.overflow):
-            before = self.counts.rows_flushed
+            flushed = self.counts.rows_flushed
             overflow.make_room(self.alone, self.overflow, self.store, 1, "run", self.counts)
-            self.disk_rows += self.counts.rows_flushed - before
+            self.disk_rows += self.counts.rows_flushed - flushed
 
     def disk_work(self, ended: bool) -> DiskWork | None:
         """The most promising piece of disk work, as the state manager sees it."""
@@ -165,18 +176,33 @@ class _Operator:
     def work(self) -> Work:
         return sum((Work.of(phase.work) for phase in self.counts.phases), Work(disk_rows=self.disk_rows))
 
-    def _sizes(self) -> list[int]:
+    def learn(self) -> None:
+        """At the end of a slice, as between two batches: keep what probes have seen, and plan the next orders."""
+        if self.order == "adaptive":
+            rows = sum(self.counts.rows_in)
+            self.state.learn(self.counts.work().edges, rows - self.learned_rows)
+            self.counts.work().edges, self.learned_rows = {}, rows
+            sizes = [float(table.rows) for table in self.state.tables]
+            statistics = Statistics.of(self.spec, sizes, self.state.edges)
+            self.probing = Probing(self.spec, choose_all(statistics, sizes, self.probing.planned)[0])
+
+    def _order(self, input: int) -> ProbeOrder:
+        sizes = [table.rows for table in self.state.tables]
+        if self.order == "adaptive":
+            return self.probing.order(input, sizes, self.state.edges, self.counts.work().edges)
         if isinstance(self.order, str):
             sign = {"smallest": 1, "largest": -1}[self.order]
-            return [sign * table.rows for table in self.state.tables]
-        return list(self.order)
+            return probe_order(self.spec, input, [sign * rows for rows in sizes])
+        if isinstance(self.order, Mapping):
+            return order_of(self.spec, input, self.order[input])
+        return probe_order(self.spec, input, self.order)
 
 
 class _Simulation:
     def __init__(
-        self, plan: Plan, streams: Mapping[str, Stream], slower: float, blocking: float, directory: Path
+        self, plan: Plan, streams: Mapping[str, Stream], slower: float, blocking: float, slices: int, directory: Path
     ) -> None:
-        self._streams, self._slower, self._blocking = streams, slower, blocking
+        self._streams, self._slower, self._blocking, self._slices = streams, slower, blocking, slices
         self._operators: list[_Operator] = []  # children before parents
         self._leaves: dict[str, tuple[_Operator, int]] = {}
         weights = sum(join.weight for join in _joins(plan.root))
@@ -185,7 +211,7 @@ class _Simulation:
         self._now = 0.0
         self._charged = 0.0
         self._results = 0
-        self._samples: list[tuple[float, int]] = [(0.0, 0)]
+        self._samples: list[tuple[float, int, int]] = [(0.0, 0, 0)]
 
     def _build(self, plan: Plan, join: Join, weights: float, directory: Path) -> _Operator:
         children = {i.name: self._build(plan, i, weights, directory) for i in join.inputs if isinstance(i, Join)}
@@ -198,8 +224,10 @@ class _Simulation:
             share = int(plan.memory_bytes * join.weight / weights)
             limit = OverflowPlan(share, plan.flush, blocking_rows=0, fuel_bytes=1 << 62)
         state = OperatorState.alone(spec, tracked=limit is not None)
-        operator = _Operator(spec, state, StateStore(str(directory / join.name), 0), limit, plan.order)
+        store = StateStore(str(directory / join.name), 0)
+        operator = _Operator(spec, state, store, limit, plan.order, Probing.unplanned(spec))
         operator.counts = BatchCounts([0] * len(spec.inputs))
+        operator.comparisons = [0] * len(spec.inputs)
         for number, input in enumerate(spec.inputs):
             name = spec.sources[input.source].alias
             if name in children:
@@ -216,7 +244,7 @@ class _Simulation:
         order = np.argsort(seconds, kind="stable")
         seconds, owner = seconds[order], owner[order]
         taken = [0] * len(names)
-        slice_seconds, slice_rows = float(seconds[-1]) / SLICES, max(1, seconds.size // SLICES)
+        slice_seconds, slice_rows = float(seconds[-1]) / self._slices, max(1, seconds.size // self._slices)
         position = 0
         while position < seconds.size:
             if seconds[position] > self._now:
@@ -231,13 +259,25 @@ class _Simulation:
                     self._arrive(operator, input, self._streams[names[stream]].rows.slice(taken[stream], int(count)))
                     taken[stream] += int(count)
             position = end
+            for operator in self._operators:
+                operator.learn()
             self._tick()
         ended = self._now
         self._clean_up()
-        times, results = zip(*self._samples, strict=True)
+        times, results, compared = map(np.array, zip(*self._samples, strict=True))
         work = sum((operator.work() for operator in self._operators), Work())
         flushed = sum(operator.counts.rows_flushed for operator in self._operators)
-        return Run(self._plan.name, np.array(times), np.array(results), ended, float(seconds[-1]), work, flushed)
+        return Run(
+            self._plan.name,
+            times,
+            results,
+            ended,
+            float(seconds[-1]),
+            work,
+            flushed,
+            tuple(self._operators[-1].comparisons),
+            compared,
+        )
 
     def _arrive(self, operator: _Operator, input: int, rows: pa.RecordBatch) -> None:
         self._give(operator, operator.arrive(input, rows))
@@ -252,10 +292,11 @@ class _Simulation:
 
     def _tick(self) -> None:
         """Let the time pass that the work since the last call takes."""
-        spent = sum((operator.work() for operator in self._operators), Work()).seconds(self._slower)
+        work = sum((operator.work() for operator in self._operators), Work())
+        spent = work.seconds(self._slower)
         self._now += spent - self._charged
         self._charged = spent
-        self._samples.append((self._now, self._results))
+        self._samples.append((self._now, self._results, work.comparisons))
 
     def _idle(self, until: float) -> None:
         """Disk work while inputs block, of the join nearest to the root that has some."""

@@ -27,7 +27,7 @@ import pyarrow.compute as pc
 from spark_mjoin import kernel
 from spark_mjoin.join.expressions import evaluate
 from spark_mjoin.join.windows import Windows
-from spark_mjoin.metrics import WorkCounts
+from spark_mjoin.metrics import EdgeCounts, WorkCounts
 from spark_mjoin.model import Array, Col, Expr, JoinSpec, ProbeOrder, ProbeStep
 from spark_mjoin.state.columns import BytesColumn, FixedColumn, GatherTooLarge
 from spark_mjoin.state.table import KeyColumn, Table
@@ -49,6 +49,8 @@ def produce(
 ) -> Iterator[Bound]:
     """All combinations of rows start..end-1 of order.origin with the rows of the other tables, inside their windows."""
     origin = order.origin
+    if any(tables[step.target].rows == 0 for step in order.steps):
+        return
     for low in range(start, end, CHUNK_ROWS):
         delta = np.arange(low, min(low + CHUNK_ROWS, end), dtype=np.int32)
         yield from _expand(spec, tables, {origin: delta}, order, 0, work, windows)
@@ -67,7 +69,8 @@ def _expand(
         yield bound
         return
     step = order.steps[depth]
-    for at, row in _probe(tables, bound, step, order.origin, depth == 0, work):
+    edge = work.edge(order.origin, bound, step.target)
+    for at, row in _probe(tables, bound, step, edge, depth == 0, work):
         wider = {step.target: row}
         for i, rows in bound.items():
             wider[i] = np.empty(at.size, np.int32)
@@ -76,23 +79,21 @@ def _expand(
             wider = {i: rows[inside] for i, rows in wider.items()}
         for residual in step.residuals:
             wider = _keep(spec, tables, wider, spec.residuals[residual].expr)
+        edge.kept += wider[step.target].size
         if wider[step.target].size:
             yield from _expand(spec, tables, wider, order, depth + 1, work, windows)
 
 
 def _probe(
-    tables: Sequence[Table], bound: Bound, step: ProbeStep, origin: int, first: bool, work: WorkCounts
+    tables: Sequence[Table], bound: Bound, step: ProbeStep, edge: EdgeCounts, first: bool, work: WorkCounts
 ) -> Iterator[tuple[Array, Array]]:
     """Pairs (position in bound, row of the target) whose keys are equal, in pieces of at most CHUNK_ROWS.
 
     In the first step of an order the bound rows are a run of neighbours, whose keys need no gathering.
     """
     target = tables[step.target]
-    if target.rows == 0:
-        return
     index = target.index(step.classes)
     size = _size(bound)
-    edge = work.edge(origin, step.target)
     edge.probes += size
     edge.candidates += size * target.rows
     work.probes += size

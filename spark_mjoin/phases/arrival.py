@@ -21,46 +21,35 @@ from spark_mjoin.join.keys import encode
 from spark_mjoin.join.operator import Bound, materialise, pooled, produce
 from spark_mjoin.join.windows import Windows
 from spark_mjoin.metrics import BatchCounts
-from spark_mjoin.model import Col, InputSpec, JoinSpec, ProbeOrder
-from spark_mjoin.planner.orders import probe_order
+from spark_mjoin.model import Col, InputSpec, JoinSpec
+from spark_mjoin.planner.orders import Probing, describe
 from spark_mjoin.state.buckets import BUCKETS
 from spark_mjoin.state.columns import fixed_values, hash_array
 from spark_mjoin.state.operator import OperatorState
-from spark_mjoin.state.partition import PartitionState
 
 
 def arrive(
-    state: OperatorState, number: int, batch: pa.RecordBatch, share: tuple[int, int], counts: BatchCounts
+    state: OperatorState,
+    number: int,
+    batch: pa.RecordBatch,
+    share: tuple[int, int],
+    counts: BatchCounts,
+    probing: Probing | None = None,
 ) -> Iterator[Bound]:
     """Insert the rows of a batch of member `number` and give out the combinations that they complete.
 
-    share is (partition, partitions): the other partitions' rows are left out.
+    share is (partition, partitions): the other partitions' rows are left out. probing has the batch's orders.
     """
     start, end = insert(state, number, batch, share, counts)
     if start < end:
-        order = probe_order(state.spec, number, [table.rows for table in state.tables])
+        probing, work = probing or Probing.unplanned(state.spec), counts.work(state.place.number)
+        order = probing.order(number, [table.rows for table in state.tables], state.edges, work.edges)
         state.orders[number] = describe(state.spec, order)
-        work, windows = counts.work(state.place.number), Windows.of(state.spec, state.progress)
+        windows = Windows.of(state.spec, state.progress)
         for bound in produce(state.spec, state.tables, start, end, order, work, windows):
             if state.tracked:
                 state.groups.complete(number, bound[number].size)
             yield bound
-
-
-def ascend(
-    state: PartitionState, operator: OperatorState, bounds: Iterator[Bound], counts: BatchCounts
-) -> Iterator[Bound]:
-    """The root's combinations that some combinations of an operator lead to: its results arrive at the one above.
-
-    ((a b) c):   arrivals of a ──> combinations of (a b) ──rows──> member of the root ──> combinations of the root
-    """
-    above = state.above(operator)
-    if above is None:
-        yield from bounds
-        return
-    parent, member = above
-    for batch in results(operator, bounds):
-        yield from ascend(state, parent, arrive(parent, member, batch, (0, 1), counts), counts)
 
 
 def insert(
@@ -140,11 +129,6 @@ def _in_time(state: OperatorState, number: int, arrays: list[pa.Array], counts: 
     late = int(early.size - early.sum())
     counts.rows_late += late
     return [pc.filter(array, pa.array(early)) for array in arrays] if late else arrays
-
-
-def describe(spec: JoinSpec, order: ProbeOrder) -> str:
-    """The order in words, for progress displays: `orders > payments > shipments`."""
-    return " > ".join(spec.inputs[i].alias for i in (order.origin, *(step.target for step in order.steps)))
 
 
 def _without_nulls(input: InputSpec, arrays: list[pa.Array]) -> list[pa.Array]:

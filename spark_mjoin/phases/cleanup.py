@@ -18,7 +18,7 @@ from spark_mjoin.metrics import PhaseCounts
 from spark_mjoin.model import Array, JoinSpec
 from spark_mjoin.phases.disk import Part, divide, not_out_yet, take_in
 from spark_mjoin.phases.overflow import give_back
-from spark_mjoin.planner.orders import probe_order
+from spark_mjoin.planner.orders import Probing, probe_order
 from spark_mjoin.state.buckets import BUCKETS
 from spark_mjoin.state.operator import OperatorState, new_table
 from spark_mjoin.state.store import StateStore
@@ -26,11 +26,16 @@ from spark_mjoin.state.table import Table
 
 
 def clean(
-    state: OperatorState, store: StateStore, buckets: Sequence[int], area: int, phase: PhaseCounts
+    state: OperatorState,
+    store: StateStore,
+    buckets: Sequence[int],
+    area: int,
+    phase: PhaseCounts,
+    probing: Probing | None = None,
 ) -> Iterator[pa.RecordBatch]:
     """Give out what is missing in some buckets of the main class; all rows must be in segments."""
     for parts in divide(state, store, buckets, area):
-        yield from _join(state, store, parts, buckets, phase)
+        yield from _join(state, store, parts, buckets, phase, probing or Probing.unplanned(state.spec))
         give_back()
     state.residency.clean(buckets, state.groups.main)
     state.groups.passed(buckets)
@@ -59,7 +64,12 @@ def all_of(spec: JoinSpec, tables: Sequence[Table], phase: PhaseCounts) -> Itera
 
 
 def _join(
-    state: OperatorState, store: StateStore, parts: tuple[Part, ...], buckets: Sequence[int], phase: PhaseCounts
+    state: OperatorState,
+    store: StateStore,
+    parts: tuple[Part, ...],
+    buckets: Sequence[int],
+    phase: PhaseCounts,
+    probing: Probing,
 ) -> Iterator[pa.RecordBatch]:
     spec, cleaned = state.spec, state.residency.cleaned
     main = state.groups.main
@@ -87,7 +97,7 @@ def _join(
         flushed[i] = state.residency.flushed(i, tables[i].buckets, tables[i].arrived)
         phase.work.moves += tables[i].rows
         phase.peak_bytes = max(phase.peak_bytes, sum(table.nbytes() for table in tables))
-        order = probe_order(spec, i, [table.rows for table in tables])
+        order = probing.order(i, [table.rows for table in tables], state.edges, {})
         found = produce(spec, tables, start, tables[i].rows, order, phase.work, windows)
         for bound in pooled(not_out_yet(state, tables, flushed, found)):
             state.give_out_late(tables[main[0]].buckets[bound[main[0]]])

@@ -21,8 +21,9 @@ import pyarrow as pa
 
 from spark_mjoin.join.operator import Bound
 from spark_mjoin.metrics import BatchCounts
-from spark_mjoin.model import DiskWork, Expiry, OverflowPlan
+from spark_mjoin.model import BatchPlan, DiskWork, OverflowPlan
 from spark_mjoin.phases import arrival, cleanup, expiry, overflow, reactive
+from spark_mjoin.planner.orders import Probing
 from spark_mjoin.state.operator import OperatorState
 from spark_mjoin.state.partition import PartitionState
 from spark_mjoin.state.store import StateStore
@@ -34,12 +35,27 @@ class Pipeline:
 
     state: PartitionState
     store: StateStore
-    overflow: OverflowPlan | None
-    expiry: Expiry | None
+    plan: BatchPlan
     version: int  # that the batch makes
     attempt: str
     counts: BatchCounts
     clock: Callable[[], float]  # to say how long phases take
+
+    def __post_init__(self) -> None:
+        self.go_on_with(self.state)
+
+    def go_on_with(self, state: PartitionState) -> None:
+        """Work with this state from now on. The planned orders are about the operators of the planned tree."""
+        self.state = state
+        specs = [operator.spec for operator in state.operators]
+        planned = self.plan.orders if state.tree == self.plan.tree else ()
+        self.probing = [
+            Probing(spec, planned[n]) if planned else Probing.unplanned(spec) for n, spec in enumerate(specs)
+        ]
+
+    @property
+    def overflow(self) -> OverflowPlan | None:
+        return self.plan.overflow
 
     def arrivals(
         self, batches: Iterable[tuple[int, pa.RecordBatch]], share: tuple[int, int], check: Callable[[], None]
@@ -49,18 +65,17 @@ class Pipeline:
         check is called after each batch.
         """
         root = self.state.root  # the only operator, where there are windows
-        if self.expiry is not None:
-            expiry.begin(root, self.expiry, self.counts)
+        if self.plan.expiry is not None:
+            expiry.begin(root, self.plan.expiry, self.counts)
 
         def bounds() -> Iterator[Bound | None]:
             places = self.state.inputs()
             for number, batch in batches:
                 operator, member = places[number]
-                found = arrival.arrive(operator, member, batch, share, self.counts)
-                yield from arrival.ascend(self.state, operator, found, self.counts)
+                yield from self._ascend(operator, self._arrive(operator, member, batch, share))
                 self.note_peak()
                 full = self.overflow is not None and overflow.is_over(self.state, self.overflow)
-                if self.expiry is not None and (full or expiry.is_due_meanwhile(root)):
+                if self.plan.expiry is not None and (full or expiry.is_due_meanwhile(root)):
                     yield None
                     expiry.from_memory(root, self.counts)
                 check()
@@ -71,6 +86,21 @@ class Pipeline:
         results = arrival.results(self.state.root, bounds())
         yield from self.counts.memory_to_memory.timed(results, self.clock)
 
+    def _arrive(
+        self, operator: OperatorState, member: int, batch: pa.RecordBatch, share: tuple[int, int] = (0, 1)
+    ) -> Iterator[Bound]:
+        return arrival.arrive(operator, member, batch, share, self.counts, self.probing[operator.place.number])
+
+    def _ascend(self, operator: OperatorState, bounds: Iterator[Bound]) -> Iterator[Bound]:
+        """The root's combinations that some combinations of an operator lead to: its results arrive above it."""
+        above = self.state.above(operator)
+        if above is None:
+            yield from bounds
+            return
+        parent, member = above
+        for batch in arrival.results(operator, bounds):
+            yield from self._ascend(parent, self._arrive(parent, member, batch))
+
     def settle(self) -> Iterator[pa.RecordBatch]:
         """Give out all that the rows so far have, from the leaves up."""
         for operator in reversed(self.state.operators):
@@ -80,18 +110,18 @@ class Pipeline:
 
     def disk_work(self, work: DiskWork) -> Iterator[pa.RecordBatch]:
         """One pass or visit; what it gives goes up."""
-        operator, area = self.state.operators[work.operator], self.area
+        operator, probing, area = self.state.operators[work.operator], self.probing[work.operator], self.area
         for number in range(len(operator.tables)):
             self.store.save(operator, number, self.version, self.attempt)
         if work.visited is None:
             phase = self.counts.disk_to_disk
-            found = cleanup.clean(operator, self.store, work.buckets, area, phase)
+            found = cleanup.clean(operator, self.store, work.buckets, area, phase, probing)
         else:
             phase = self.counts.disk_to_memory
-            found = reactive.visit(operator, self.store, work.visited, work.buckets[0], area, phase)
+            found = reactive.visit(operator, self.store, work.visited, work.buckets[0], area, phase, probing)
         yield from phase.timed(self._up(operator, found), self.clock)
         self.note_peak(phase.peak_bytes)
-        if self.expiry is not None and work.visited is None:
+        if self.plan.expiry is not None and work.visited is None:
             expiry.after_pass(operator, self.store, work.buckets, self.counts)
 
     def _up(self, operator: OperatorState, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
@@ -102,8 +132,7 @@ class Pipeline:
             return
         parent, member = above
         for batch in batches:
-            found = arrival.arrive(parent, member, batch, (0, 1), self.counts)
-            yield from arrival.results(self.state.root, arrival.ascend(self.state, parent, found, self.counts))
+            yield from arrival.results(self.state.root, self._ascend(parent, self._arrive(parent, member, batch)))
             self.note_peak()
             if self.overflow is not None and overflow.is_over(self.state, self.overflow):
                 self.make_room(busy=operator)

@@ -17,7 +17,7 @@ from spark_mjoin.join.operator import materialise, pooled, produce
 from spark_mjoin.join.windows import Windows
 from spark_mjoin.metrics import PhaseCounts
 from spark_mjoin.phases.disk import Part, not_out_yet, take_in
-from spark_mjoin.planner.orders import probe_order
+from spark_mjoin.planner.orders import Probing
 from spark_mjoin.state.operator import OperatorState, new_table
 from spark_mjoin.state.residency import NEVER
 from spark_mjoin.state.store import StateStore
@@ -25,14 +25,21 @@ from spark_mjoin.state.table import Table
 
 
 def visit(
-    state: OperatorState, store: StateStore, input: int, bucket: int, area: int, phase: PhaseCounts
+    state: OperatorState,
+    store: StateStore,
+    input: int,
+    bucket: int,
+    area: int,
+    phase: PhaseCounts,
+    probing: Probing | None = None,
 ) -> Iterator[pa.RecordBatch]:
     """Join the disk part of a bucket of one input with the others' rows in memory."""
     spec, main = state.spec, state.groups.main[0]
+    probing = probing or Probing.unplanned(spec)
     for piece in _pieces(state, store, input, bucket, area):
         phase.peak_bytes = max(phase.peak_bytes, piece.nbytes())
         tables = [piece if i == input else table for i, table in enumerate(state.tables)]
-        order = probe_order(spec, input, [table.rows for table in tables])
+        order = probing.order(input, [table.rows for table in tables], state.edges, {})
         flushed = [
             state.residency.flushed(i, table.buckets, table.arrived) if i == input else np.full(table.rows, NEVER)
             for i, table in enumerate(tables)

@@ -14,6 +14,8 @@ from typing import Any
 from spark_mjoin.model import BatchPlan, DiskWork, Expiry, OverflowPlan, Settings, Tree
 from spark_mjoin.planner import tree as trees
 
+Orders = tuple[tuple[tuple[int, ...] | None, ...], ...]  # per operator and member, the members that it probes
+
 
 @dataclass(frozen=True)
 class Overflow:
@@ -62,7 +64,7 @@ class Overflow:
 @dataclass(frozen=True)
 class Plan:
     tree: Tree
-    orders: tuple[tuple[tuple[int, ...] | None, ...], ...] = ()  # per operator and member, the members it probes
+    orders: Orders = ()
     overflow: Overflow | None = None
     expiry: Expiry | None = None
 

@@ -9,8 +9,9 @@ from typing import Any
 from spark_mjoin.errors import StateError
 from spark_mjoin.state.directory import Directory
 
-FORMAT = 3  # of what is written
-READABLE = (1, 2, 3)  # the first had no arrivals in segments; before the third a join was always one operator
+FORMAT = 4  # of what is written
+READABLE = (1, 2, 3, 4)
+# The first had no arrivals in segments, before the third a join was always one operator, before the fourth no row left.
 
 
 def publish(directory: Directory, name: str, attempt: str, body: dict[str, Any]) -> None:

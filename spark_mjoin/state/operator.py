@@ -14,7 +14,7 @@ from typing import Any
 
 import numpy as np
 
-from spark_mjoin.metrics import EdgeCounts, WorkCounts
+from spark_mjoin.metrics import EdgeCounts, Edges, faded
 from spark_mjoin.model import Array, JoinSpec, OperatorSpec
 from spark_mjoin.state.buckets import BUCKETS, bucket_class
 from spark_mjoin.state.groups import Groups
@@ -59,7 +59,7 @@ class OperatorState:
     progress: Progress
     tracked: bool = False
     segments: list[Segment] = field(default_factory=list)
-    edges: dict[tuple[int, int], EdgeCounts] = field(default_factory=dict)
+    edges: Edges = field(default_factory=dict)  # what probes have seen, lately more than long ago
     results: int = 0  # combinations given out since the operator is there
     orders: list[str] = field(default_factory=list)  # the last probing order of each member, for people
 
@@ -89,10 +89,12 @@ class OperatorState:
     def spec(self) -> JoinSpec:
         return self.place.spec
 
-    def absorb(self, work: WorkCounts) -> None:
-        """Add what a batch's arrivals have seen to the sums."""
-        for key, counts in work.edges.items():
-            self.edges.setdefault(key, EdgeCounts()).add(counts)
+    def learn(self, edges: Edges, rows: int) -> None:
+        """Add what probes saw in a batch of so many arriving rows."""
+        self.edges = faded(self.edges, rows)
+        for context, counts in edges.items():
+            if counts.probes:
+                self.edges.setdefault(context, EdgeCounts()).add(counts)
 
     def give_out_late(self, buckets: Array) -> None:
         """Count results of disk work, given the bucket of each."""
@@ -139,6 +141,14 @@ class OperatorState:
             if s.newest is not None and horizon is not None and s.newest <= horizon:
                 self.progress.held += s.end - s.start
         self.segments = kept
+
+    def signature(self, number: int) -> list[Any] | None:
+        """What rows that are results of another join mean: their columns, and the conditions that they have passed."""
+        input = self.spec.inputs[number]
+        if not input.joined:
+            return None
+        conditions = [condition for _, condition in self.spec.sources[input.source].options]
+        return [[[column.name, str(column.type)] for column in input.stored], conditions]
 
     def label(self, number: int) -> str:
         """A member's name in files: the inputs of the whole join below it."""

@@ -75,7 +75,7 @@ def test_edges_count_what_probes_see() -> None:
     arrive(state, 2, table([0, 0], [8, 8]))
     found, work = arrive(state, 0, table([1, 5]))
     assert found == 2
-    to_b, to_c = work.edges[0, 1], work.edges[0, 2]
+    to_b, to_c = work.edges[0, frozenset({0}), 1], work.edges[0, frozenset({0, 1}), 2]
     assert (to_b.probes, to_b.matches, to_b.candidates) == (2, 2, 6)
     assert (to_c.probes, to_c.matches, to_c.candidates) == (2, 2, 4)
 

@@ -6,6 +6,7 @@ import pytest
 
 from spark_mjoin.config import Options, parse_bytes
 from spark_mjoin.errors import OptionError
+from spark_mjoin.model import Expected
 
 TWO = {
     "source.b.format": "parquet", "source.b.path": "/b",
@@ -33,6 +34,17 @@ def test_settings() -> None:
     ).settings
     assert (settings.partitions, settings.memory_bytes, settings.state_location) == (4, 512 << 20, "/s")
     assert Options.parse(TWO).settings.memory_bytes is None
+
+
+def test_expectations() -> None:
+    given = {
+        "source.a.expectedRowsPerSecond": "500", "source.b.expectedrowspersecond": "1.5e3",
+        "expectedSelectivity": " B.a : 0.001, a.a: 1e-4,",
+    }  # fmt: skip
+    options = Options.parse(TWO | given)
+    assert options.settings.expected == Expected((("a", 500.0), ("b", 1500.0)), (("a", "a", 0.0001), ("a", "b", 0.001)))
+    assert dict(options.sources[1].options) == {"path": "/b"}  # the source itself never sees it
+    assert Options.parse(TWO).settings.expected == Expected()
 
 
 @pytest.mark.parametrize(
@@ -73,6 +85,19 @@ def test_hidden_options_of_spark_pass() -> None:
         ({"memory": "0"}, "option 'memory'"),
         ({"partitions": "0"}, "option 'partitions': '0' is not a whole number of at least 1"),
         ({"maxRowsPerTrigger": "-1"}, "option 'maxRowsPerTrigger'"),
+        (
+            {"source.a.expectedRowsPerSecond": "0"},
+            "option 'source.a.expectedRowsPerSecond': '0' is not a number above 0",
+        ),
+        ({"source.a.expectedRowsPerSecond": "many"}, "'many' is not a number above 0, such as 500"),
+        ({"expectedSelectivity": "a.b"}, "'a.b' is not of the form <alias>.<alias>: <number>"),
+        ({"expectedSelectivity": "a.b.c: 0.1"}, "is not of the form"),
+        ({"expectedSelectivity": "a.bb: 0.1"}, "a source 'bb' that is not there. Did you mean 'b'? Sources are: a, b"),
+        ({"expectedSelectivity": "a.b: x"}, "option 'expectedSelectivity' of 'a.b': 'x' is not a number above 0"),
+        ({"expectedSelectivity": "a.b: 0"}, "'0' is not a number above 0 and up to 1"),
+        ({"expectedSelectivity": "a.b: 1.5"}, "'1.5' is not a number above 0 and up to 1"),
+        ({"expectedSelectivity": "a.b: nan"}, "'nan' is not a number above 0 and up to 1"),
+        ({"expectedSelectivity": "a.b: 0.1, b.a: 0.2"}, "'a.b' is there twice"),
         ({"query": "SELECT 1"}, "both given"),
         ({"on": ""}, "option 'query' is missing"),
         ({"on": "a,,b"}, "comma-separated"),

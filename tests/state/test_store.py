@@ -10,6 +10,7 @@ import pytest
 
 from spark_mjoin import task
 from spark_mjoin.errors import StateError
+from spark_mjoin.metrics import EdgeCounts, edges_from_json, edges_to_json
 from spark_mjoin.planner.tree import layout
 from spark_mjoin.state import store as store_module
 from spark_mjoin.state.directory import Directory
@@ -67,11 +68,18 @@ def test_edge_counts_and_results_are_kept(tmp_path: Path) -> None:
     results = run(options(5), tmp_path)
     manifest = StateStore(str(partition_directory(tmp_path).parent), 0).manifest(5)
     assert manifest["results"] == sum(t.num_rows for t in results)
-    edges = {(origin, target): counts for origin, target, *counts in manifest["operators"][0]["edges"]}
-    assert edges[0, 1][1] + edges[1, 0][1] == manifest["results"]
-    probes, matches, candidates = edges[1, 0]
-    assert probes == 10
-    assert 0 < matches <= candidates
+    edges = edges_from_json(manifest["operators"][0]["edges"])
+    assert edges.keys() == {(0, frozenset({0}), 1), (1, frozenset({1}), 0)}
+    counts = edges[1, frozenset({1}), 0]
+    assert 9.9 < counts.probes < 10  # older batches fade: of two rows in each, by a little
+    assert 0 < counts.matches == counts.kept <= counts.candidates
+    assert edges_to_json(edges) == manifest["operators"][0]["edges"]
+
+
+def test_edge_counts_without_a_context_are_no_evidence() -> None:
+    assert edges_from_json([[0, 1, 10, 5, 100], [0, [0], 1, 2.0, 1.5, 4.0, 1.0]]) == {
+        (0, frozenset({0}), 1): EdgeCounts(2.0, 1.5, 4.0, 1.0)
+    }
 
 
 def damage_truncate(path: Path) -> None:
