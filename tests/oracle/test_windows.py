@@ -2,6 +2,7 @@
 
 import tempfile
 from collections import Counter
+from dataclasses import replace
 from pathlib import Path
 
 import pyarrow as pa
@@ -18,6 +19,7 @@ from tests.harness import ABANDONED, ReadAllAvailable, Rows, reader, rows, run, 
 from tests.oracle.windows import EXACT_FAULTS, STAR, TIGHT, WindowCase, window_cases
 
 POLICIES = sorted(flush.REGISTRY)
+ALL_IN_TIME = st.tuples(st.just("time"), st.sampled_from([1, 2, 3, 5]))
 
 
 def engine_rows(case: WindowCase, **options: str) -> Rows:
@@ -104,3 +106,21 @@ def oracle_a_row_that_was_dropped_is_never_needed(data: st.DataObject, case: Win
             start = end
     assert given_out == wanted
     event("rows were dropped" if dropped else "no row was dropped")
+
+
+@given(window_cases(windows=ALL_IN_TIME))
+@settings(max_examples=100)
+def oracle_results_are_not_older_than_the_delay_that_is_documented(case: WindowCase) -> None:
+    """docs/windows.md: what `withWatermark` needs downstream, for the event time of each input."""
+    case = replace(case, payload=True)
+    everything = scripted(case.scripts(), case.query(), **case.options())
+    task._CACHE.clear()
+    with tempfile.TemporaryDirectory() as state:
+        tables = run(everything, Path(state))
+    for i, own in enumerate(case.inputs):
+        others = max(j.window[1] + j.lateness for n, j in enumerate(case.inputs) if n != i)
+        delay, newest = max(own.lateness, own.window[1] + others), None
+        for table in tables:
+            times = table.column(f"ts{i}").cast(pa.int64()).to_pylist()
+            assert newest is None or all(ts >= newest - delay for ts in times)
+            newest = max(times if newest is None else [newest, *times], default=newest)

@@ -1,6 +1,7 @@
 """States that earlier versions wrote are still read: one golden directory per state format.
 
-A change of the format adds a directory, made by `python -m tests.state.test_golden`, and keeps the old ones.
+A change of the format adds a directory, made by `python -m tests.state.test_golden`, and keeps the old ones. Those
+whose names end in `windows` are of a join with windows, from which rows have been dropped.
 """
 
 import json
@@ -35,33 +36,40 @@ def batch(number: int) -> pa.Table:
     )
 
 
-def options(state: Path) -> dict[str, str]:
+def options(state: Path, windows: bool) -> dict[str, str]:
     script = [batch(number) for number in range(BATCHES)]
-    return scripted({"a": script, "b": script, "c": script}, QUERY, stateLocation=str(state))
+    if not windows:
+        return scripted({"a": script, "b": script, "c": script}, QUERY, stateLocation=str(state))
+    times = [pa.array([10 * n, 10 * n + 5, 10 * n + 7], pa.timestamp("us", "UTC")) for n in range(BATCHES)]
+    script = [table.append_column("at", at) for table, at in zip(script, times, strict=True)]
+    given = {"window": "4 microseconds", "source.c.window": "4 rows", "expiry": "active"}
+    for alias in "abc":
+        given |= {f"source.{alias}.timestamp": "at", f"source.{alias}.watermark": "2 microseconds"}
+    return scripted({"a": script, "b": script, "c": script}, QUERY, stateLocation=str(state), **given)
 
 
-def step(state: Path, start: dict) -> tuple[dict, pa.Table]:
+def step(state: Path, start: dict, windows: bool) -> tuple[dict, pa.Table]:
     """One batch from an offset; the next offset and the results."""
     task._CACHE.clear()
-    current = reader(options(state))
+    current = reader(options(state, windows))
     end = current.latestOffset(start, ReadAllAvailable())
     produced = [b for partition in current.partitions(start, end) for b in current.read(partition)]
     return end, pa.Table.from_batches(produced, current._spec.schema)
 
 
-def write(directory: Path) -> None:
+def write(directory: Path, windows: bool) -> None:
     """Make a golden directory with today's code."""
-    offset = reader(options(directory)).initialOffset()
+    offset = reader(options(directory, windows)).initialOffset()
     for _ in range(BATCHES - 1):
-        offset, _ = step(directory, offset)
+        offset, _ = step(directory, offset, windows)
     (directory / "offset.json").write_text(json.dumps(offset))
 
 
-def results(directory: Path) -> list[pa.Table]:
+def results(directory: Path, windows: bool) -> list[pa.Table]:
     """What all batches give, from an empty state."""
-    offset, tables = reader(options(directory)).initialOffset(), []
+    offset, tables = reader(options(directory, windows)).initialOffset(), []
     for _ in range(BATCHES):
-        offset, table = step(directory, offset)
+        offset, table = step(directory, offset, windows)
         tables.append(table)
     return tables
 
@@ -70,14 +78,22 @@ def test_this_format_has_a_golden_directory() -> None:
     assert (GOLDEN / f"format-{FORMAT}").is_dir()
 
 
+def test_rows_were_dropped_from_the_golden_state_with_windows() -> None:
+    (newest,) = GOLDEN.glob(f"*-windows/*/partition-0/version-{BATCHES - 1:012d}.json")
+    manifest = json.loads(newest.read_text().partition(" ")[2])
+    assert any(manifest["dropped"])
+
+
 @pytest.mark.parametrize("format", sorted(p.name for p in GOLDEN.iterdir()))
 def test_a_golden_state_goes_on(format: str, tmp_path: Path) -> None:
     shutil.copytree(GOLDEN / format, tmp_path / "state")
     offset = json.loads((tmp_path / "state" / "offset.json").read_text())
-    _, last = step(tmp_path / "state", offset)
+    windows = format.endswith("windows")
+    _, last = step(tmp_path / "state", offset, windows)
     assert last.num_rows > 0
-    assert rows(last) == rows(results(tmp_path / "fresh")[-1])
+    assert rows(last) == rows(results(tmp_path / "fresh", windows)[-1])
 
 
 if __name__ == "__main__":
-    write(GOLDEN / f"format-{FORMAT}")
+    write(GOLDEN / f"format-{FORMAT}", windows=False)
+    write(GOLDEN / f"format-{FORMAT}-windows", windows=True)
