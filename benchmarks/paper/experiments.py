@@ -13,7 +13,7 @@ from itertools import pairwise
 import numpy as np
 import pyarrow as pa
 
-from benchmarks.paper import inputs, orders
+from benchmarks.paper import inputs, orders, windows
 from benchmarks.paper.decomposition import decomposition
 from benchmarks.paper.inputs import Stream, attribute, changing, poisson, relation
 from benchmarks.paper.machine import AHEAD, LOADED
@@ -403,6 +403,7 @@ EXPERIMENTS = {
     "fig11": Experiment(fluctuating, 0.25),
     "fig12": Experiment(probing, 1.0),
     "orders": Experiment(orders.orders, 1.0),
+    "fig13": Experiment(windows.window_join, 0.05),
     "fig15": Experiment(six_way, 0.1),
     "fig17": Experiment(decomposition, 1.0),
     "star": Experiment(star, 0.25),

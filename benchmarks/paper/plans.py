@@ -15,7 +15,7 @@ from __future__ import annotations
 
 import math
 import os
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -27,13 +27,15 @@ from benchmarks.paper.inputs import Stream
 from benchmarks.paper.machine import Work
 from spark_mjoin.config import Options
 from spark_mjoin.join.operator import produce
+from spark_mjoin.join.windows import Windows
 from spark_mjoin.metrics import BatchCounts
-from spark_mjoin.model import Array, DiskWork, JoinSpec, OverflowPlan, ProbeOrder
-from spark_mjoin.phases import arrival, cleanup, overflow, reactive
+from spark_mjoin.model import Array, DiskWork, Expiry, JoinSpec, OverflowPlan, ProbeOrder
+from spark_mjoin.phases import arrival, cleanup, expiry, overflow, reactive
 from spark_mjoin.planner.graph import plan_join
 from spark_mjoin.planner.manager import plan_work
 from spark_mjoin.planner.orders import Probing, Targets, choose_all, order_of, probe_order
 from spark_mjoin.planner.statistics import Statistics
+from spark_mjoin.planner.watermarks import advance
 from spark_mjoin.state.operator import OperatorState
 from spark_mjoin.state.partition import PartitionState
 from spark_mjoin.state.store import StateStore
@@ -50,6 +52,7 @@ class Join:
     query: str
     inputs: tuple[str | Join, ...]
     weight: float  # its share of the memory, over the sum of the plan's weights
+    options: tuple[tuple[str, str], ...] = ()  # windows
 
 
 @dataclass(frozen=True)
@@ -77,6 +80,7 @@ class Run:
     rows_flushed: int
     comparisons: tuple[int, ...] = ()  # of the root, by the input that probed
     compared: Array = field(default_factory=lambda: np.zeros(1))  # comparisons by then, of all joins
+    most_rows: int = 0  # that were in memory at a time
 
     def at(self, seconds: float) -> int:
         """Results given out by a time."""
@@ -139,7 +143,8 @@ class _Operator:
         start, end = arrival.insert(state, input, rows, (0, 1), self.counts)
         work = self.counts.work()
         before = work.comparisons
-        combinations = produce(self.spec, state.tables, start, end, self._order(input), work)
+        windows = Windows.of(self.spec, state.progress)
+        combinations = produce(self.spec, state.tables, start, end, self._order(input), work, windows)
         yield from arrival.results(state, iter(combinations))
         self.comparisons[input] += work.comparisons - before
         if self.overflow is not None and overflow.is_over(self.alone, self.overflow):
@@ -172,6 +177,15 @@ class _Operator:
         for i in range(len(rows)):
             self.disk_rows += int(rows[i, list(work.buckets)].sum() if i in groups.main else rows[i].sum())
         yield from cleanup.clean(state, self.store, work.buckets, area, self.counts.disk_to_disk)
+        if self.spec.windowed:
+            expiry.after_pass(state, self.store, work.buckets, self.counts)
+
+    def expire(self, ended: Collection[str]) -> None:
+        """At the end of a slice, as between two batches: move the watermarks, and drop what they let go."""
+        if self.spec.windowed:
+            idle = [n for n, i in enumerate(self.spec.inputs) if self.spec.sources[i.source].alias in ended]
+            marks = advance(self.spec, self.state.progress.watermarks, self.state.progress.seen, idle)
+            expiry.begin(self.state, Expiry(marks), self.counts)
 
     def work(self) -> Work:
         return sum((Work.of(phase.work) for phase in self.counts.phases), Work(disk_rows=self.disk_rows))
@@ -211,13 +225,15 @@ class _Simulation:
         self._now = 0.0
         self._charged = 0.0
         self._results = 0
+        self._most_rows = 0
         self._samples: list[tuple[float, int, int]] = [(0.0, 0, 0)]
 
     def _build(self, plan: Plan, join: Join, weights: float, directory: Path) -> _Operator:
         children = {i.name: self._build(plan, i, weights, directory) for i in join.inputs if isinstance(i, Join)}
         schemas = {name: child.spec.schema for name, child in children.items()}
         schemas |= {name: self._streams[name].rows.schema for name in join.inputs if isinstance(name, str)}
-        options = Options.parse({"query": join.query, **{f"source.{name}.format": "arrow" for name in schemas}})
+        formats = {f"source.{name}.format": "arrow" for name in schemas}
+        options = Options.parse({"query": join.query, **formats, **dict(join.options)})
         spec = plan_join(options, [schemas[source.alias] for source in options.sources])
         limit = None
         if plan.memory_bytes is not None:
@@ -259,8 +275,12 @@ class _Simulation:
                     self._arrive(operator, input, self._streams[names[stream]].rows.slice(taken[stream], int(count)))
                     taken[stream] += int(count)
             position = end
+            ended = [name for name, n in zip(names, taken, strict=True) if n == self._streams[name].seconds.size]
             for operator in self._operators:
                 operator.learn()
+                operator.expire(ended)
+            held = sum(table.rows for operator in self._operators for table in operator.state.tables)
+            self._most_rows = max(self._most_rows, held)
             self._tick()
         ended = self._now
         self._clean_up()
@@ -277,6 +297,7 @@ class _Simulation:
             flushed,
             tuple(self._operators[-1].comparisons),
             compared,
+            self._most_rows,
         )
 
     def _arrive(self, operator: _Operator, input: int, rows: pa.RecordBatch) -> None:

@@ -25,6 +25,12 @@ def test_figures_11_and_12_at_the_command_line(tmp_path: Path, capsys: pytest.Ca
         assert header == "panel,plan,seconds,results" and len(lines) > 300
 
 
+def test_figure_13_at_the_command_line(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["--only", "fig13", "--scale", "0.01", "--out", str(tmp_path)]) == 0
+    assert capsys.readouterr().out.count("  OK: ") == 3
+    assert (tmp_path / "fig13.png").stat().st_size > 5_000
+
+
 @pytest.mark.parametrize(("expected", "code"), [(True, 1), (False, 0)])
 def test_a_failed_check_is_an_exit_code(
     expected: bool, code: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
