@@ -15,6 +15,7 @@ LAYERS = [
     "shim",
     "datasource",
     "reader",
+    "loading",
     "calibrate",
     "task",
     "phases",
