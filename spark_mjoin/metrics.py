@@ -193,20 +193,23 @@ def report(
     aliases: Sequence[str],
     memory_bytes: int | None = None,
     seconds: float | None = None,
+    plan: str | None = None,
 ) -> dict[str, str]:
     """The metrics of one version, from the manifests that its partitions committed.
 
-    seconds is the time in which the batch's input arrived, for rates; None where nobody knows.
+    seconds is the time in which the batch's input arrived, for rates, plan the tree of joins in words; None where
+    nobody knows.
     """
     sums: dict[str, int] = dict.fromkeys(_SUMMED, 0)
     rows, rows_in, orders = [0] * len(aliases), [0] * len(aliases), [""] * len(aliases)
-    results, resident, expected = 0, 0, 0.0
+    results, resident, expected, intermediate = 0, 0, 0.0, 0
     for manifest in manifests:
         batch = manifest["batch"]
         for name in _SUMMED:
             sums[name] += batch.get(name, 0)
         rows = [a + b for a, b in zip(rows, manifest["rows"], strict=True)]
         rows_in = [a + b for a, b in zip(rows_in, batch["rowsIn"], strict=True)]
+        intermediate += sum(sum(o["rows"]) for o in manifest["operators"]) - sum(manifest["rows"])
         results += manifest["results"]
         resident += batch.get("numRowsInMemory", sum(manifest["rows"]))
         expected += batch.get("expectedResults", manifest["results"])
@@ -214,9 +217,13 @@ def report(
     metrics = {name: str(value) for name, value in sums.items()}
     if memory_bytes is not None:
         metrics["memoryBudgetBytes"] = str(memory_bytes)
-    metrics["numRowsTotal"] = str(sum(rows))
+    total = sum(rows) + intermediate
+    metrics["numRowsTotal"] = str(total)
     metrics["numRowsInMemory"] = str(resident)
-    metrics["numRowsOnDisk"] = str(sum(rows) - resident)
+    metrics["numRowsOnDisk"] = str(total - resident)
+    metrics["intermediateRowsTotal"] = str(intermediate)
+    if plan is not None:
+        metrics["plan"] = plan
     metrics["completeness"] = f"{results / expected:.4f}" if expected > results else "1.0"
     metrics["resultsTotal"] = str(results)
     for i, alias in enumerate(aliases):

@@ -26,8 +26,9 @@ import socket
 import stat
 import time
 import uuid
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
+from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -43,13 +44,13 @@ from pyspark.sql.streaming.datasource import (
 )
 
 from spark_mjoin import filesystem, metrics, sources
+from spark_mjoin.calibrate import calibrated
 from spark_mjoin.errors import OptionError
-from spark_mjoin.model import JoinSpec, PartitionTask, Position, Settings, SourceSpec, Tree
-from spark_mjoin.planner import manager
+from spark_mjoin.model import JoinSpec, PartitionTask, Position, Settings, SourceSpec
 from spark_mjoin.planner import tree as trees
+from spark_mjoin.planner.choice import Planned, Planner, has_spilled
 from spark_mjoin.planner.fingerprint import describe, differences
-from spark_mjoin.planner.orders import Targets, plan_orders
-from spark_mjoin.planner.plan import Orders, Overflow, Plan
+from spark_mjoin.planner.plan import Overflow, Plan
 from spark_mjoin.sources.memory_log import MemoryLog
 from spark_mjoin.sources.protocol import Limits, Source
 from spark_mjoin.state import meaning
@@ -57,7 +58,6 @@ from spark_mjoin.state.manifests import Manifests
 from spark_mjoin.state.source_log import DurableLog
 
 Offset = dict[str, Any]
-_Manifests = Sequence[Mapping[str, Any] | None]
 
 log = logging.getLogger(__name__)
 
@@ -128,7 +128,9 @@ class MJoinStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         self._logs: dict[str, list[DurableLog]] = {}
         self._freeze = False
         self._ended = False  # what is there now is all that will come
-        self._overflowed: bool | None = None
+        self._spilled: bool | None = None  # whether there may be disk work; None: not looked yet
+        self._planner = Planner(spec, settings, calibrated())
+        self._rates = _Rates([0.0] * len(spec.inputs))
         self._start: Offset | None = None  # of the newest batch that was asked for
         self._batch: Offset | None = None  # the end of the newest batch that was planned
         self._planned = False  # since metrics were last reported
@@ -159,72 +161,36 @@ class MJoinStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             limits = Limits() if isinstance(limit, ReadAllAvailable) else limits
             positions[described.alias] = source.latest(start["positions"][described.alias], limits, found)
         self._start = start
-        manifests = cache(lambda: self._manifests(start))
-        tree = trees.chosen(self._settings.plan, self._spec)
-        overflow, has_debt = self._overflow(start, positions, tree, manifests)
+        moving = [alias for alias, position in positions.items() if position != start["positions"][alias]]
+        if not (moving or self._may_have_debt(start)):
+            return start
+        planned = self._plan(start, moving)
+        overflow = planned.plan.overflow
         for waiting in overflow.waiting if overflow else ():
             positions[waiting] = start["positions"][waiting]
-        if positions == start["positions"] and not has_debt:
-            return start
-        body = Plan(tree, self._orders(start, tree, manifests()), overflow).to_json(len(self._spec.inputs))
-        planned = {"plan": body} if body else {}
-        return {"query": start["query"], "version": start["version"] + 1, "positions": positions, **planned}
+        if positions == start["positions"] and not planned.has_debt:
+            return start  # with disk work left only the version advances: a tick
+        for reason in planned.reasons:
+            log.info("%s", reason)
+        body = planned.plan.to_json(len(self._spec.inputs))
+        plan = {"plan": body} if body else {}
+        return {"query": start["query"], "version": start["version"] + 1, "positions": positions, **plan}
 
-    def _orders(self, start: Offset, tree: Tree, manifests: _Manifests) -> Orders:
-        """The probing orders of the next batch, as far as the last ones tell; every change is logged."""
-        before = self._planned_at(start)
-        out: list[tuple[Targets | None, ...]] = []
-        for n, place in enumerate(trees.layout(self._spec, tree)):
-            none = [None] * len(place.spec.inputs)
-            current = before.orders[n] if before.tree == tree and before.orders else none
-            figures = [m["operators"][n] for m in manifests if m is not None and trees.from_json(m["tree"]) == tree]
-            planned, choices = plan_orders(place.spec, figures, current)
-            for choice in choices:
-                if choice.changed:
-                    log.info("probing order of %s", choice.reason)
-            out.append(tuple(planned))
-        return tuple(out)
+    def _may_have_debt(self, start: Offset) -> bool:
+        """Whether there may be disk work left: with a budget, or where a query goes on that had one before."""
+        if self._spilled is None:
+            self._spilled = bool(self._settings.memory_bytes) or any(map(has_spilled, self._manifests(start)))
+        return self._spilled
 
-    def _overflow(
-        self, start: Offset, positions: Mapping[str, Position], tree: Tree, manifests: Callable[[], _Manifests]
-    ) -> tuple[Overflow | None, bool]:
-        """How the next batch keeps to its memory, and whether it has to run, input or not, for the sake of disk work.
-
-        With no new input and disk work left, only the version advances: a tick.
-        """
-        settings, spec = self._settings, self._spec
-        if settings.overflow != "spill" or not (settings.memory_bytes or self._has_overflowed(manifests)):
-            return None, False
-        moving = {s.alias for s in spec.sources if positions[s.alias] != start["positions"][s.alias]}
-        arriving = frozenset(n for n, i in enumerate(spec.inputs) if spec.sources[i.source].alias in moving)
-        decisions, work = [], []
-        for manifest in manifests():
-            operators = [] if manifest is None else self._committed(manifest)
-            decisions.append(manager.decide(operators, settings.fuel_bytes, arriving, self._ended and not arriving))
-            stays = manifest is None or trees.from_json(manifest["tree"]) == tree
-            work.append(decisions[-1].work if stays else ())  # a change of plan does all the work that there is
-        before = self._planned_at(start).overflow
-        held = before is not None and bool(before.waiting)
-        waiting = frozenset() if held else frozenset.intersection(*(d.waiting for d in decisions))
-        sources = [s.alias for n, s in enumerate(spec.sources) if waiting >= self._inputs_of(n) and s.alias in moving]
-        return Overflow.of(settings, work, sources), any(d.work for d in decisions)
-
-    def _inputs_of(self, source: int) -> frozenset[int]:
-        return frozenset(n for n, i in enumerate(self._spec.inputs) if i.source == source)
-
-    def _committed(self, manifest: Mapping[str, Any]) -> list[manager.Committed]:
-        """The operators of the plan that a manifest was made by."""
-        places = trees.layout(self._spec, trees.from_json(manifest["tree"]))
-        return [manager.Committed(*pair) for pair in zip(places, manifest["operators"], strict=True)]
+    def _plan(self, start: Offset, moving: Sequence[str]) -> Planned:
+        """How the next batch runs, in which some sources have new rows."""
+        manifests = self._manifests(start)
+        if start == self._batch and moving:
+            self._rates.note([m for m in manifests if m is not None], time.monotonic() - self._times[1])
+        return self._planner.next_batch(self._planned_at(start), manifests, moving, self._rates.smoothed, self._ended)
 
     def _planned_at(self, offset: Offset) -> Plan:
         return Plan.from_json(offset.get("plan", {}), len(self._spec.inputs))
-
-    def _has_overflowed(self, manifests: Callable[[], _Manifests]) -> bool:
-        """Whether a state that is gone on with without a budget had one before, and may have disk work left."""
-        if self._overflowed is None:
-            self._overflowed = any(m is not None and "residency" in m["operators"][0] for m in manifests())
-        return self._overflowed
 
     def _manifests(self, offset: Offset) -> list[dict[str, Any] | None]:
         """The newest manifest of every partition that is not past an offset."""
@@ -272,7 +238,8 @@ class MJoinStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             source.behind(batch["positions"][described.alias], found)
             for (described, source), found in zip(self._with_specs(), logs, strict=True)
         ]
-        return metrics.report(manifests, aliases, self._settings.memory_bytes, now - before) | metrics.lag(behind)
+        plan = trees.render(self._planned_at(batch).tree, aliases)
+        return metrics.report(manifests, aliases, self._settings.memory_bytes, now - before, plan) | metrics.lag(behind)
 
     # --- partitions ------------------------------------------------------------------------------------------
 
@@ -368,6 +335,21 @@ def _send_at_once() -> None:
                 with socket.socket(fileno=os.dup(descriptor)) as connection:
                     if connection.family in (socket.AF_INET, socket.AF_INET6):
                         connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+
+
+@dataclass
+class _Rates:
+    """Rows per second of each input, as this process has seen them, smoothed over batches."""
+
+    smoothed: list[float]
+
+    def note(self, manifests: Sequence[Mapping[str, Any]], seconds: float) -> None:
+        """A batch is over, for whose input so many seconds were taken."""
+        if manifests and seconds > 0:
+            rows = [sum(of) for of in zip(*(m["batch"]["rowsIn"] for m in manifests), strict=True)]
+            share = 0.3 if any(self.smoothed) else 1.0
+            pairs = zip(self.smoothed, rows, strict=True)
+            self.smoothed = [(1 - share) * old + share * new / seconds for old, new in pairs]
 
 
 class _Replaced(AccumulatorParam[dict[str, int]]):

@@ -65,7 +65,7 @@ def _advance(task: PartitionTask, ranges: Mapping[str, list[Range]], batch: Pipe
     """Take in what arrives, then do the disk work that there is time for; the state is that of batch.version then."""
     plan = batch.plan
     if batch.state.tree != plan.tree:
-        yield from replan(batch, plan.tree, layout(task.spec, plan.tree))
+        yield from replan(batch, task.spec, plan.tree)
     arriving = ((i, rows) for i in range(len(task.spec.inputs)) for rows in read(task.spec, i, ranges))
     yield from batch.arrivals(arriving, task.share, lambda: _check_budget(task, batch.state))
     if task.location is None:  # a batch read, after which nothing comes

@@ -10,6 +10,7 @@ from pathlib import Path
 import numpy as np
 
 from benchmarks.paper.plans import Run
+from spark_mjoin.model import Array
 
 POINTS = 200  # of a curve in a CSV
 
@@ -32,6 +33,10 @@ class Panel:
     runs: Sequence[Run]
     until: float  # seconds
     marks: Sequence[float] = ()  # instants to be marked
+    what: str = "results"  # or "comparisons": what the curves show
+
+    def curve(self, run: Run) -> Array:
+        return run.compared if self.what == "comparisons" else run.results
 
 
 @dataclass(frozen=True)
@@ -54,11 +59,12 @@ class Outcome:
     def _curves(self, path: Path) -> None:
         with path.open("w", newline="") as file:
             writer = csv.writer(file)
-            writer.writerow(["panel", "plan", "seconds", "results"])
+            writer.writerow(["panel", "plan", "seconds", self.panels[0].what])
             for panel in self.panels:
                 for run in panel.runs:
                     for at in np.linspace(0, run.finished, POINTS + 1):
-                        writer.writerow([panel.title, run.plan, f"{at:.3f}", run.at(float(at))])
+                        position = int(np.searchsorted(run.seconds, at, side="right")) - 1
+                        writer.writerow([panel.title, run.plan, f"{at:.3f}", int(panel.curve(run)[position])])
 
     def _picture(self, path: Path) -> None:
         import matplotlib
@@ -72,12 +78,12 @@ class Outcome:
         for panel, axis in zip(self.panels, axes[0], strict=True):
             for run in panel.runs:
                 shown = run.seconds <= panel.until
-                axis.plot(run.seconds[shown], run.results[shown], label=run.plan, linewidth=1.4)
+                axis.plot(run.seconds[shown], panel.curve(run)[shown], label=run.plan, linewidth=1.4)
             for mark in panel.marks:
                 axis.axvline(mark, color="0.7", linewidth=0.8, linestyle=":")
             axis.set_title(panel.title, fontsize=10)
             axis.set_xlabel("virtual seconds")
-            axis.set_ylabel("results")
+            axis.set_ylabel(panel.what)
             axis.legend(fontsize=8)
         figure.savefig(path, dpi=90)
         pyplot.close(figure)

@@ -76,6 +76,7 @@ class Run:
     work: Work
     rows_flushed: int
     comparisons: tuple[int, ...] = ()  # of the root, by the input that probed
+    compared: Array = field(default_factory=lambda: np.zeros(1))  # comparisons by then, of all joins
 
     def at(self, seconds: float) -> int:
         """Results given out by a time."""
@@ -210,7 +211,7 @@ class _Simulation:
         self._now = 0.0
         self._charged = 0.0
         self._results = 0
-        self._samples: list[tuple[float, int]] = [(0.0, 0)]
+        self._samples: list[tuple[float, int, int]] = [(0.0, 0, 0)]
 
     def _build(self, plan: Plan, join: Join, weights: float, directory: Path) -> _Operator:
         children = {i.name: self._build(plan, i, weights, directory) for i in join.inputs if isinstance(i, Join)}
@@ -263,18 +264,19 @@ class _Simulation:
             self._tick()
         ended = self._now
         self._clean_up()
-        times, results = zip(*self._samples, strict=True)
+        times, results, compared = map(np.array, zip(*self._samples, strict=True))
         work = sum((operator.work() for operator in self._operators), Work())
         flushed = sum(operator.counts.rows_flushed for operator in self._operators)
         return Run(
             self._plan.name,
-            np.array(times),
-            np.array(results),
+            times,
+            results,
             ended,
             float(seconds[-1]),
             work,
             flushed,
             tuple(self._operators[-1].comparisons),
+            compared,
         )
 
     def _arrive(self, operator: _Operator, input: int, rows: pa.RecordBatch) -> None:
@@ -290,10 +292,11 @@ class _Simulation:
 
     def _tick(self) -> None:
         """Let the time pass that the work since the last call takes."""
-        spent = sum((operator.work() for operator in self._operators), Work()).seconds(self._slower)
+        work = sum((operator.work() for operator in self._operators), Work())
+        spent = work.seconds(self._slower)
         self._now += spent - self._charged
         self._charged = spent
-        self._samples.append((self._now, self._results))
+        self._samples.append((self._now, self._results, work.comparisons))
 
     def _idle(self, until: float) -> None:
         """Disk work while inputs block, of the join nearest to the root that has some."""

@@ -17,26 +17,30 @@ Not covered: knowing when a change pays (planner.decompose); it reads all rows o
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from dataclasses import dataclass, replace
 
 import pyarrow as pa
 
-from spark_mjoin.model import OperatorSpec, Tree
+from spark_mjoin.model import JoinSpec, Tree
 from spark_mjoin.phases import cleanup, overflow
 from spark_mjoin.phases.pipeline import Pipeline
+from spark_mjoin.planner.statistics import add_to, over_inputs
+from spark_mjoin.planner.tree import layout
 from spark_mjoin.state.buckets import BUCKETS, bucket_class
 from spark_mjoin.state.operator import OperatorState, Segment, new_table
 from spark_mjoin.state.partition import PartitionState
 from spark_mjoin.state.residency import EVERY, Victim
 
 
-def replan(batch: Pipeline, tree: Tree, layout: Sequence[OperatorSpec]) -> Iterator[pa.RecordBatch]:
-    """Go over to another plan; gives out what the old one still owes."""
+def replan(batch: Pipeline, spec: JoinSpec, tree: Tree) -> Iterator[pa.RecordBatch]:
+    """Go over to another plan of a join; gives out what the old one still owes."""
     yield from batch.settle()
     old = batch.state
-    state = PartitionState.empty(tree, layout, old.positions, old.tracked)
-    state.version, state.results = old.version, old.results
+    state = PartitionState.empty(tree, layout(spec, tree), old.positions, old.tracked)
+    state.version, state.results, state.learned = old.version, old.results, old.learned
+    for operator in old.operators:
+        add_to(state.learned, over_inputs(spec, operator.place, operator.edges))
     started, phase = batch.clock(), batch.counts.disk_to_disk
     change = _Change(batch, old, state)
     for operator in reversed(state.operators):  # those below come first
@@ -91,7 +95,6 @@ class _Change:
         fresh = OperatorState.empty(operator.place, tracked=True)
         operator.tables, operator.totals, operator.saved = fresh.tables, fresh.totals, fresh.saved
         operator.groups, operator.residency = fresh.groups, fresh.residency
-        operator.residency.events = 1 + max(o.residency.events for o in self.old.operators)
         store.settle(operator, segments, operator.results)
         store.bring_in(
             operator, segments, rows, True, lambda: None if plan is None else overflow.shrink(self.new, plan)

@@ -27,7 +27,7 @@ from functools import cached_property
 from typing import Any
 
 from spark_mjoin.metrics import Context, EdgeCounts, Edges, edges_from_json
-from spark_mjoin.model import JoinSpec
+from spark_mjoin.model import JoinSpec, OperatorSpec
 
 PRIOR_PROBES = 4.0  # as many probes are believed to have seen what the next more general level says
 SHARE_ELSEWHERE = 0.1  # the weight of a test in another context against one in the context that is asked about
@@ -283,6 +283,45 @@ class Statistics:
                 passed[r] += counts.matches * (counts.kept / counts.matches) ** (1 / len(decided))
                 seen[r] += counts.matches
         return [p / s for p, s in zip(passed, seen, strict=True)]
+
+
+def of_plan(
+    spec: JoinSpec,
+    manifests: Sequence[tuple[Mapping[str, Any], Sequence[OperatorSpec]] | None],
+    rates: Sequence[float] | None = None,
+    given: Mapping[Pair, float] | None = None,
+) -> Statistics:
+    """Statistics over the inputs of a whole join from the newest manifests, each with the operators of its plan."""
+    found = [entry for entry in manifests if entry is not None]
+    rows = [float(sum(of)) for of in zip(*(manifest["rows"] for manifest, _ in found), strict=True)]
+    parts = []
+    for manifest, places in found:
+        edges = edges_from_json(manifest.get("learned", ()))
+        for place, figures in zip(places, manifest["operators"], strict=True):
+            add_to(edges, over_inputs(spec, place, edges_from_json(figures["edges"])))
+        parts.append((edges, manifest["rows"]))
+    return Statistics.of(spec, rows or [0.0] * len(spec.inputs), merged(parts), rates, given)
+
+
+def over_inputs(spec: JoinSpec, place: OperatorSpec, edges: Edges) -> Edges:
+    """What an operator of a plan has counted, as if rows of the join's inputs had been probed one by one.
+
+    A result stands for the input in it that has the keys of the probe: as far as matches are independent, one of its
+    rows matches as often as one of the input's. Where the keys are spread over several inputs nothing is concluded.
+    """
+    out: Edges = {}
+    for (origin, bound, target), counts in edges.items():
+        classes = frozenset[int]().union(*(place.spec.classes_of(m) for m in bound)) & place.spec.classes_of(target)
+        probed = [i for i in place.leaves[target] if classes <= spec.classes_of(i)]
+        if probed:
+            below = frozenset(i for m in bound for i in place.leaves[m])
+            add_to(out, {(place.leaves[origin][0], below, probed[0]): counts})
+    return out
+
+
+def add_to(edges: Edges, more: Mapping[Context, EdgeCounts]) -> None:
+    for context, counts in more.items():
+        edges.setdefault(context, EdgeCounts()).add(counts)
 
 
 def merged(parts: Sequence[tuple[Edges, Sequence[float]]]) -> Edges:

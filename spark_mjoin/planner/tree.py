@@ -25,6 +25,7 @@ import pyarrow as pa
 
 from spark_mjoin.errors import OptionError, listed, nearest
 from spark_mjoin.join.expressions import columns_of
+from spark_mjoin.join.expressions import render as render_expr
 from spark_mjoin.model import (
     Call,
     Cast,
@@ -229,6 +230,7 @@ def _spec(spec: JoinSpec, members: tuple[tuple[int, ...], ...], is_root: bool) -
         return spec
     sources, inputs = list[SourceSpec](), list[InputSpec]()
     results: dict[int, _Result] = {}
+    names = [i.alias for i in spec.inputs]
     for number, leaves in enumerate(members):
         if len(leaves) == 1:
             input = spec.inputs[leaves[0]]
@@ -236,11 +238,12 @@ def _spec(spec: JoinSpec, members: tuple[tuple[int, ...], ...], is_root: bool) -
             inputs.append(replace(input, source=number))
             continue
         found = results[number] = _result(spec, leaves)
-        alias = f"({' '.join(spec.inputs[i].alias for i in leaves)})"
-        sources.append(SourceSpec(alias, "join", (), found.schema))
+        alias = f"({' '.join(names[i] for i in leaves)})"
+        below = [render_expr(r.expr, names) for r in spec.residuals if r.inputs <= frozenset(leaves)]
+        sources.append(SourceSpec(alias, "join", tuple(("where", condition) for condition in below), found.schema))
         inputs.append(InputSpec(alias, number, (), None, found.stored, found.keys, found.payload, joined=True))
     member_of = {i: number for number, leaves in enumerate(members) for i in leaves}
-    below = frozenset(member_of)
+    inside = frozenset(member_of)
 
     def here(expr: Expr) -> Expr:
         """An expression over the whole join as one over the members."""
@@ -254,14 +257,14 @@ def _spec(spec: JoinSpec, members: tuple[tuple[int, ...], ...], is_root: bool) -
     residuals = tuple(
         Residual(here(r.expr), frozenset(member_of[i] for i in r.inputs))
         for r in spec.residuals
-        if r.inputs <= below and not any(r.inputs <= frozenset(leaves) for leaves in members)
+        if r.inputs <= inside and not any(r.inputs <= frozenset(leaves) for leaves in members)
     )
     joined = JoinSpec(tuple(sources), tuple(inputs), spec.classes, residuals, (), pa.schema([]))
     if is_root:
         return replace(
             joined, output=tuple(OutputColumn(o.name, here(o.expr)) for o in spec.output), schema=spec.schema
         )
-    result = _result(spec, sorted(below))
+    result = _result(spec, sorted(inside))
     passes_on = []
     for leaf, ordinal in result.sources:
         number = member_of[leaf]

@@ -112,6 +112,14 @@ class OperatorState:
         self.groups.flushed(int(np.median(arrived)) if arrived.size else 0)
         return gone
 
+    def signature(self, number: int) -> list[Any] | None:
+        """What rows that are results of another join mean: their columns, and the conditions that they have passed."""
+        input = self.spec.inputs[number]
+        if not input.joined:
+            return None
+        conditions = [condition for _, condition in self.spec.sources[input.source].options]
+        return [[[column.name, str(column.type)] for column in input.stored], conditions]
+
     def label(self, number: int) -> str:
         """A member's name in files: the inputs of the whole join below it."""
         return "+".join(map(str, self.place.leaves[number]))

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
+from spark_mjoin.metrics import Edges
 from spark_mjoin.model import OperatorSpec, Position, Tree
 from spark_mjoin.state.operator import OperatorState
 from spark_mjoin.state.residency import Victim
@@ -17,6 +18,7 @@ class PartitionState:
     positions: Mapping[str, Position]  # how far each source was read to get here
     operators: list[OperatorState]  # of the tree, in preorder
     results: int = 0  # rows given out since the query began
+    learned: Edges = field(default_factory=dict)  # what probes of earlier plans have seen, over the join's inputs
 
     @staticmethod
     def empty(

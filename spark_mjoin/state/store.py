@@ -28,7 +28,7 @@ import numpy as np
 import pyarrow as pa
 
 from spark_mjoin.errors import StateError
-from spark_mjoin.metrics import BatchCounts, edges_from_json, edges_to_json
+from spark_mjoin.metrics import BatchCounts, edges_from_json, edges_to_json, faded
 from spark_mjoin.model import Array, OperatorSpec, Position, Tree
 from spark_mjoin.state import checked_json
 from spark_mjoin.state.buckets import BUCKETS, of_hashes
@@ -76,11 +76,37 @@ class StateStore(Manifests):
         if not committed:
             return PartitionState.empty(tree, layout(tree), initial, tracked)
         manifest = self.manifest(committed[-1])
-        tree = _tree(manifest["tree"])
         tracked = tracked or bool(manifest["operators"][0].get("residency"))
+        tree = _tree(manifest["tree"])
         state = PartitionState.empty(tree, layout(tree), initial, tracked)
+        if any(_signatures(o) != f.get("joined") for o, f in zip(state.operators, manifest["operators"], strict=True)):
+            tree = tuple(range(len(manifest["rows"])))
+            manifest = self._in_one(manifest, state)
+            state = PartitionState.empty(tree, layout(tree), initial, tracked)
         self._fill(state, manifest, grown)
         return state
+
+    def _in_one(self, manifest: dict[str, Any], state: PartitionState) -> dict[str, Any]:
+        """A manifest as if all inputs had always been in one join, without what it has of intermediate results.
+
+        For a query that has gone on with other conditions or columns than those by which these were made. Nothing may
+        be owed: it would have to be found by the old query.
+        """
+        for operator, figures in zip(state.operators, manifest["operators"], strict=True):
+            if figures.get("groups") and Groups.from_json(operator.spec, figures["groups"]).in_debt().any():
+                raise StateError(
+                    f"the query has other conditions over several inputs, or other columns, than the state in "
+                    f"{self.directory.location}, whose plan stores intermediate results and still owes results from "
+                    "disk. Run the query as it was until deferredRows is 0, and change it then"
+                )
+        segments = []
+        for number, (operator, member) in enumerate(state.inputs()):
+            figures = manifest["operators"][operator.place.number]
+            mine = [s for s in figures["segments"] if s["input"] == member]
+            segments += [{**s, "input": number, "clusters": None} for s in mine]
+        inputs = len(manifest["rows"])
+        one = {"rows": manifest["rows"], "segments": segments, "results": manifest["results"]}
+        return {**manifest, "operators": [one | {"orders": [""] * inputs, "edges": []}]}
 
     def catch_up(self, state: PartitionState, version: int) -> bool:
         """Bring a state from its version to the newest committed one up to `version`, reading only what is new.
@@ -110,6 +136,7 @@ class StateStore(Manifests):
         state.version = manifest["version"]
         state.positions = manifest["positions"]
         state.results = manifest["results"]
+        state.learned = edges_from_json(manifest.get("learned", ()))
 
     def _fill_operator(
         self, state: OperatorState, figures: dict[str, Any], fresh: bool, grown: Callable[[], None]
@@ -129,6 +156,8 @@ class StateStore(Manifests):
 
     def settle(self, state: OperatorState, segments: Iterable[Segment], results: int) -> None:
         """Let an empty operator know that everything the rows in some segments have is out, and count the rows."""
+        segments = list(segments)
+        state.residency.events = max([state.residency.events, *(segment.last for segment in segments)])
         state.residency.clean(range(BUCKETS), state.groups.main)
         state.groups.results += results / BUCKETS
         for segment in segments:
@@ -241,6 +270,7 @@ class StateStore(Manifests):
         for operator in state.operators:
             work = batch.work(operator.place.number)
             operator.learn(work.edges, work.moves)
+        state.learned = faded(state.learned, sum(batch.rows_in))
         inputs = state.inputs()
         body: dict[str, Any] = {
             "version": version,
@@ -252,6 +282,8 @@ class StateStore(Manifests):
             "operators": [_figures(operator) for operator in state.operators],
             "batch": batch.to_json(),
         }
+        if state.learned:
+            body["learned"] = edges_to_json(state.learned)
         checked_json.publish(self.directory, manifest_name(version), attempt, body)
         published = self.manifest(version)
         if any(_compared(published, name) != _compared(body, name) for name in ("positions", "rows", "residency")):
@@ -381,9 +413,17 @@ def _figures(operator: OperatorState) -> dict[str, Any]:
         "orders": operator.orders,
         "edges": edges_to_json(operator.edges),
     }
+    if (signatures := _signatures(operator)) is not None:
+        figures["joined"] = signatures
     if operator.tracked:
         figures |= {"residency": operator.residency.to_json(), "groups": operator.groups.to_json()}
     return figures
+
+
+def _signatures(operator: OperatorState) -> list[list[Any] | None] | None:
+    """What the members of an operator mean that are results of others; None where there are none."""
+    found = [operator.signature(number) for number in range(len(operator.tables))]
+    return found if any(found) else None
 
 
 def _compared(manifest: Mapping[str, Any], name: str) -> Any:

@@ -5,7 +5,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from benchmarks.paper import plans
+from benchmarks.paper import orders, plans
 from benchmarks.paper.__main__ import main
 from benchmarks.paper.decomposition import decomposition
 from benchmarks.paper.experiments import EXPERIMENTS, Experiment, permjoin, star, table_2
@@ -18,7 +18,7 @@ def test_figures_11_and_12_at_the_command_line(tmp_path: Path, capsys: pytest.Ca
     assert main(["--only", "fig11", "--scale", "0.0625", "--out", str(tmp_path)]) == 0
     assert main(["--only", "fig12", "--scale", "0.1", "--out", str(tmp_path)]) == 0
     said = capsys.readouterr().out
-    assert said.count("  OK: ") == 9 and "FAILED" not in said
+    assert said.count("  OK: ") == 10 and "FAILED" not in said
     for name in ("fig11", "fig12"):
         assert (tmp_path / f"{name}.png").stat().st_size > 5_000
         header, *lines = (tmp_path / f"{name}.csv").read_text().splitlines()
@@ -66,6 +66,21 @@ def test_permjoin(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(plans, "SLICES", 100)
     outcome = permjoin(0.2, ("adaptive", "random"), ("sorted", "uneven"))
     assert len(outcome.checks) == 4 and all(check.holds for check in outcome.checks)
+
+
+def test_adaptive_orders_are_near_the_best_and_beat_all_when_selectivities_swap() -> None:
+    outcome = orders.orders(0.25, [graph for graph in orders.GRAPHS if graph.name in ("chain", "cycle")], (1,), 100)
+    assert len(outcome.checks) == 3 and all(check.holds for check in outcome.checks)
+    for name, _, best, worst, *_ in outcome.rows:
+        assert worst > 1.15 * best, f"{name}: with no order that is bad nothing is shown"
+
+
+def test_all_orders_of_a_graph() -> None:
+    star, chain, tree, cycle = orders.GRAPHS
+    assert [len(star.orders(i)) for i in range(4)] == [6, 6, 6, 6]
+    assert [len(chain.orders(i)) for i in range(4)] == [1, 3, 3, 1]
+    assert [len(tree.orders(i)) for i in range(5)] == [24, 6, 6, 6, 6]
+    assert [len(cycle.orders(i)) for i in range(4)] == [4, 4, 4, 4]
 
 
 def test_work_takes_time() -> None:

@@ -96,8 +96,14 @@ def test_the_columns_of_the_expression_table_are_those_that_are_tested() -> None
 
 
 def test_every_metric_is_documented_and_exists() -> None:
-    manifest = {"batch": BatchCounts([1]).to_json(), "rows": [1], "results": 1, "orders": ["o > p"]}
-    reported = metrics.report([manifest], ["o"], 1, 1.0) | metrics.lag([0])
+    manifest = {
+        "batch": BatchCounts([1]).to_json(),
+        "rows": [1],
+        "results": 1,
+        "orders": ["o > p"],
+        "operators": [{"rows": [1]}],
+    }
+    reported = metrics.report([manifest], ["o"], 1, 1.0, "(o p)") | metrics.lag([0])
     expected = {re.sub("^o(?=[NPR])", "<alias>", name) for name in reported}
     assert {cells[0].strip("`") for cells in rows("Metrics")} == expected
 

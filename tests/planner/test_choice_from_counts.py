@@ -13,7 +13,7 @@ from spark_mjoin.phases import arrival
 from spark_mjoin.planner.costs import Costs, Model, expected_of
 from spark_mjoin.planner.decompose import choose
 from spark_mjoin.planner.statistics import Statistics
-from spark_mjoin.state.partition import PartitionState
+from spark_mjoin.state.operator import OperatorState
 from tests.planner.estimates import chain, star
 
 TABLE_3 = Costs(175.008e-9, 426.518e-9, 49.133e-9)
@@ -26,7 +26,7 @@ UNIQUE = star(4, 2_000.0, [100.0] * 4)
 def counted(estimates: Even) -> tuple[Statistics, BatchCounts]:
     """Statistics of a join that has run for 20 seconds, a batch a second."""
     spec = estimates.spec
-    state, counts = PartitionState.empty(spec, {}), BatchCounts([0] * len(spec.inputs))
+    state, counts = OperatorState.alone(spec), BatchCounts([0] * len(spec.inputs))
     for n in range(BATCHES):
         for i, own in enumerate(estimates.classes):
             rate = int(estimates.rates[i])
@@ -36,7 +36,7 @@ def counted(estimates: Even) -> tuple[Statistics, BatchCounts]:
             for _ in arrival.results(state, arrival.arrive(state, i, arriving, (0, 1), counts)):
                 pass
     rows_now = [float(table.rows) for table in state.tables]
-    return Statistics.of(spec, rows_now, counts.work.edges, estimates.rates), counts
+    return Statistics.of(spec, rows_now, counts.work().edges, estimates.rates), counts
 
 
 @pytest.mark.parametrize(("estimates", "tree"), [(INFLATING, ((0, 1), 2)), (UNIQUE, (0, 1, 2, 3))])
@@ -45,7 +45,7 @@ def test_counts_lead_to_the_right_tree(estimates: Even, tree: object) -> None:
     choice = choose(estimates.spec, statistics, TABLE_3, horizon=20, current=tuple(range(len(estimates.classes))))
     assert choice.tree == tree, choice.reason
     whole = Model(estimates.spec, statistics, [0.0] * len(statistics.rows), statistics.rows)
-    done, expected = counts.work, whole.tree(tuple(range(len(statistics.rows))))
+    done, expected = counts.work(), whole.tree(tuple(range(len(statistics.rows))))
     assert done.moves == expected.moves
     assert done.hashes == pytest.approx(expected.hashes, rel=0.1)
     assert done.comparisons == pytest.approx(expected.comparisons, rel=0.25)

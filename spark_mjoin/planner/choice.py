@@ -1,0 +1,166 @@
+"""From what tasks have committed to the plan of the next batch, with the reasons: all of the driver's decisions.
+
+    manifests ──> statistics ──> tree of joins (decompose)  ──> probing orders of each operator (orders)
+             └──> the state manager: disk work, and inputs that wait (manager)
+
+The tree is looked at again when the rows have grown by LOOK_AGAIN: a join of seven inputs has thousands of trees, and
+another one pays only over a longer time. Orders are looked at for every batch.
+
+Trees are the planner's choice unless option `plan` is given. Before there are rows the choice rests on what the user
+expects (`expectedRowsPerSecond`, `expectedSelectivity`); without that all inputs are in one MJoin. Where rows have left
+memory, or would have to for the sake of intermediate results, none are stored.
+
+Pure but for what it remembers: when it last looked at the tree. Rates come from outside. The decision is part of the
+offset, so a replay asks nobody.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from spark_mjoin.model import JoinSpec, OperatorSpec, Settings, Tree
+from spark_mjoin.planner import decompose, manager, orders
+from spark_mjoin.planner import tree as trees
+from spark_mjoin.planner.costs import Costs, expected_of
+from spark_mjoin.planner.plan import Orders, Overflow, Plan
+from spark_mjoin.planner.statistics import Pair, Statistics, of_plan
+
+LOOK_AGAIN = 2.0  # times the rows that there were when the tree was last looked at
+HORIZON_SECONDS = 600.0  # that a choice is expected to hold
+
+Committed = Sequence[Mapping[str, Any] | None]  # the newest manifest of every partition, None where there is none
+
+
+@dataclass(frozen=True)
+class Planned:
+    plan: Plan
+    has_debt: bool  # there is disk work left: the batch is worth running without input too
+    reasons: tuple[str, ...]  # for what is not as it was before
+
+
+@dataclass
+class Planner:
+    spec: JoinSpec
+    settings: Settings
+    costs: Costs
+    _judged_rows: float = field(default=-1.0, init=False)  # when the tree was last looked at
+
+    def next_batch(
+        self, before: Plan, committed: Committed, moving: Iterable[str], rates: Sequence[float], ended: bool
+    ) -> Planned:
+        """The plan of the next batch.
+
+        before: of the last one; moving: the sources that have new rows; rates: rows per second of each input, 0.0 where
+        nobody knows; ended: no more will come than what is there.
+        """
+        tree, reason = self.tree(before, committed, rates)
+        reasons = [f"plan {trees.render(tree, self.aliases)}: {reason}"] if tree != before.tree else []
+        planned, choices = self.orders(tree, before, committed)
+        reasons += [f"probing order of {c.reason}" for c in choices if c.changed]
+        overflow, has_debt = self._overflow(tree, before, committed, frozenset(moving), ended)
+        return Planned(Plan(tree, planned, overflow), has_debt, tuple(reasons))
+
+    @property
+    def aliases(self) -> list[str]:
+        return [i.alias for i in self.spec.inputs]
+
+    # --- the tree --------------------------------------------------------------------------------------------
+
+    def tree(self, before: Plan, committed: Committed, rates: Sequence[float]) -> tuple[Tree, str]:
+        """The tree of the next batch, and why it is this one."""
+        if self.settings.plan is not None:
+            return trees.parse(self.settings.plan, self.spec), "option 'plan' says so"
+        statistics = self.statistics(committed, rates)
+        rows = sum(statistics.rows)
+        if rows < LOOK_AGAIN * self._judged_rows:
+            return before.tree, "the rows have not grown enough to look again"
+        self._judged_rows = rows
+        choice = self.choice(before, committed, statistics)
+        return choice.tree, choice.reason
+
+    def statistics(self, committed: Committed, rates: Sequence[float]) -> Statistics:
+        """What is known about the inputs of the join; the user's rates count while there are no others."""
+        expected_rates, given = expected_of(self.spec, self.settings.expected)
+        known = list(rates) if any(rates) else expected_rates
+        return of_plan(self.spec, [None if m is None else (m, self.layout(m)) for m in committed], known, given)
+
+    def choice(self, before: Plan, committed: Committed, statistics: Statistics) -> decompose.Choice:
+        current = before.tree if any(committed) else None
+        room = self._room(committed)
+        return decompose.choose(self.spec, statistics, self.costs, HORIZON_SECONDS, current, room)
+
+    def _room(self, committed: Committed) -> float:
+        """How many intermediate rows there may be, over the rows of inputs: as many again have to fit besides."""
+        budget, found = self.settings.memory_bytes, [m for m in committed if m is not None]
+        if budget is None:
+            return decompose.MOST_STORED
+        if any(map(_has_overflowed, found)):
+            return 0.0
+        used = sum(m["batch"]["memoryUsedBytes"] for m in found)
+        return max(0.0, min(decompose.MOST_STORED, (budget - used) / used - 1)) if used else decompose.MOST_STORED
+
+    # --- probing orders --------------------------------------------------------------------------------------
+
+    def orders(self, tree: Tree, before: Plan, committed: Committed) -> tuple[Orders, list[orders.Choice]]:
+        """The probing orders of every operator of the tree, as far as anything is known, and how they came to be."""
+        planned: list[tuple[orders.Targets | None, ...]] = []
+        choices: list[orders.Choice] = []
+        _, given = expected_of(self.spec, self.settings.expected)
+        for place in trees.layout(self.spec, tree):
+            current = before.orders[place.number] if before.tree == tree and before.orders else None
+            figures = [m["operators"][place.number] for m in committed if m is not None and tree_of(m) == tree]
+            own, made = orders.plan_orders(
+                place.spec, figures, current or [None] * len(place.spec.inputs), _between_members(place, given)
+            )
+            planned.append(tuple(own))
+            choices += made
+        return tuple(planned), choices
+
+    # --- memory and disk -------------------------------------------------------------------------------------
+
+    def _overflow(
+        self, tree: Tree, before: Plan, committed: Committed, moving: frozenset[str], ended: bool
+    ) -> tuple[Overflow | None, bool]:
+        """How the batch keeps to its memory; None where everything stays there, as it always has."""
+        settings, spec = self.settings, self.spec
+        if settings.overflow != "spill" or not (settings.memory_bytes or any(map(has_spilled, committed))):
+            return None, False
+        alias_of = [spec.sources[i.source].alias for i in spec.inputs]
+        arriving = frozenset(n for n, alias in enumerate(alias_of) if alias in moving)
+        decisions, work = [], []
+        for manifest in committed:
+            pairs = [] if manifest is None else zip(self.layout(manifest), manifest["operators"], strict=True)
+            operators = [manager.Committed(place, figures) for place, figures in pairs]
+            decisions.append(manager.decide(operators, settings.fuel_bytes, arriving, ended and not arriving))
+            stays = manifest is None or tree_of(manifest) == tree
+            work.append(decisions[-1].work if stays else ())  # a change of plan does all the work that there is
+        held = before.overflow is not None and bool(before.overflow.waiting)
+        waiting = frozenset() if held else frozenset.intersection(*(d.waiting for d in decisions))
+        active = {alias for n, alias in enumerate(alias_of) if n not in waiting}
+        sources = [s.alias for s in spec.sources if s.alias in moving and s.alias not in active]
+        return Overflow.of(settings, work, sources), any(d.work for d in decisions)
+
+    def layout(self, manifest: Mapping[str, Any]) -> tuple[OperatorSpec, ...]:
+        """The operators of the plan that a manifest was made by."""
+        return trees.layout(self.spec, tree_of(manifest))
+
+
+def tree_of(manifest: Mapping[str, Any]) -> Tree:
+    return trees.from_json(manifest["tree"])
+
+
+def has_spilled(manifest: Mapping[str, Any] | None) -> bool:
+    """Whether a partition has had a budget, so that rows may be on disk alone."""
+    return manifest is not None and "residency" in manifest["operators"][0]
+
+
+def _has_overflowed(manifest: Mapping[str, Any]) -> bool:
+    return any(any(o["residency"]["departures"]) for o in manifest["operators"] if "residency" in o)
+
+
+def _between_members(place: OperatorSpec, given: Mapping[Pair, float]) -> dict[Pair, float]:
+    """Selectivities of pairs of inputs, as far as both are members of an operator."""
+    member = {leaves[0]: m for m, leaves in enumerate(place.leaves) if len(leaves) == 1}
+    return {(member[a], member[b]): s for (a, b), s in given.items() if a in member and b in member}

@@ -1,0 +1,155 @@
+"""Plans of several joins in one task: what is stored, what is shown, and how they change while a query runs."""
+
+import json
+import logging
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pytest
+
+from spark_mjoin import task
+from spark_mjoin.errors import OptionError, StateError
+from spark_mjoin.planner import choice, decompose
+from spark_mjoin.state.manifests import Manifests
+from tests.harness import ReadAllAvailable, Rows, reader, rows, run, scripted
+
+CHAIN = "SELECT a.n AS an, b.n AS bn, c.n AS cn FROM a JOIN b ON a.x = b.x JOIN c ON b.y = c.y"
+
+
+def table(seed: int, count: int, start: int, **values: int) -> pa.Table:
+    random = np.random.Generator(np.random.Philox(seed))
+    columns = {name: random.integers(0, cardinality, count) for name, cardinality in values.items()}
+    return pa.table({"n": np.arange(start, start + count), **columns})
+
+
+def chain(batches: int = 8) -> dict[str, list[pa.Table]]:
+    """a and b meet rarely, and c, which is fast, has many partners in b."""
+    return {
+        "a": [table(n, 100, 100 * n, x=4000) for n in range(batches)],
+        "b": [table(100 + n, 100, 100 * n, x=4000, y=10) for n in range(batches)],
+        "c": [table(200 + n, 400, 400 * n, y=10) for n in range(batches)],
+    }
+
+
+def steps(options: Mapping[str, str]) -> Iterator[tuple[dict[str, Any], list[dict[str, Any]], pa.Table]]:
+    """Each batch of a query: its offset, its manifests, its results."""
+    current = reader(options)
+    start = current.initialOffset()
+    while (end := json.loads(json.dumps(current.latestOffset(start, ReadAllAvailable())))) != start:
+        found = [b for partition in current.partitions(start, end) for b in current.read(partition)]
+        location = f"{options['stateLocation']}/{end['query']}"
+        partitions = range(int(options.get("partitions", "1")))
+        manifests = [Manifests(location, p).manifest(end["version"]) for p in partitions]
+        yield end, manifests, pa.Table.from_batches(found, current._spec.schema)
+        start = end
+
+
+def results_of(options: dict[str, str], state: Path) -> Rows:
+    task._CACHE.clear()
+    return rows(run(options, state))
+
+
+def test_an_intermediate_result_is_stored_once_and_shown(tmp_path: Path) -> None:
+    options = {**scripted(chain(2), CHAIN, plan="((a b) c)"), "stateLocation": str(tmp_path)}
+    current = reader(options)
+    start = current.initialOffset()
+    end = current.latestOffset(start, ReadAllAvailable())
+    assert end["plan"]["tree"] == ((0, 1), 2)
+    for partition in current.partitions(start, end):
+        list(current.read(partition))
+    (manifest,) = current._manifests(end)
+    root, below = manifest["operators"]
+    assert root["rows"][0] == below["results"] and below["rows"] == [100, 100] and root["rows"][1] == 400
+    shown = current.reportLatestOffset()["metrics"]
+    assert shown["plan"] == "((a b) c)"
+    assert shown["intermediateRowsTotal"] == str(root["rows"][0])
+    assert shown["numRowsTotal"] == shown["numRowsInMemory"] == str(600 + root["rows"][0])
+    assert shown["aProbeOrder"] == "a > b" and shown["cProbeOrder"] == "c > (a b)"
+
+
+def test_the_planner_changes_the_tree_when_that_pays(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    scripts = chain(12)
+    expected = results_of(scripted(scripts, CHAIN, plan="(a b c)"), tmp_path / "one")
+    task._CACHE.clear()
+    options = {**scripted(scripts, CHAIN), "stateLocation": str(tmp_path / "chosen")}
+    with caplog.at_level(logging.INFO, "spark_mjoin.reader"), pytest.MonkeyPatch.context() as patch:
+        patch.setattr(decompose, "NEAR", 0.0)  # the work of so few rows is little, whatever the plan
+        patch.setattr(choice, "HORIZON_SECONDS", 1e6)
+        found = list(steps(options))
+    trees = [manifests[0]["tree"] for _, manifests, _ in found]
+    assert trees[0] == [0, 1, 2] and [[0, 1], 2] in trees
+    assert rows([results for _, _, results in found]) == expected
+    (said,) = [r.message for r in caplog.records if r.message.startswith("plan ((a b) c)")]
+    assert "s of work where" in said
+
+
+def test_what_was_learned_outlives_a_change_of_plan(tmp_path: Path) -> None:
+    options = {**scripted(chain(6), CHAIN), "stateLocation": str(tmp_path)}
+    current = reader(options)
+    start = current.initialOffset()
+    for number in range(6):
+        plan = "(a b c)" if number < 3 else "((a b) c)"
+        current = reader({**options, "plan": plan})
+        end = current.latestOffset(start, ReadAllAvailable())
+        for partition in current.partitions(start, end):
+            list(current.read(partition))
+        start = end
+    known = current._planner.statistics(current._manifests(end), [1.0, 1.0, 1.0])
+    assert known.selectivity(0, 1) == pytest.approx(1 / 4000, rel=0.5)
+    assert known.selectivity(1, 2) == pytest.approx(1 / 10, rel=0.2)
+
+
+def restarted(plan: str, state: Path, **budget: str) -> Rows:
+    """The results of three batches under one condition, and of the rest under another."""
+    task._CACHE.clear()
+    scripts, start, found = chain(6), None, []
+    for condition in ["a.n < b.n"] * 3 + ["a.n > b.n"] * 3:
+        current = reader(scripted(scripts, f"{CHAIN} AND {condition}", plan=plan, stateLocation=str(state), **budget))
+        start = start or current.initialOffset()
+        end = current.latestOffset(start, ReadAllAvailable())
+        found += [b for partition in current.partitions(start, end) for b in current.read(partition)]
+        start = end
+    return rows(pa.Table.from_batches(found, current._spec.schema))
+
+
+@pytest.mark.parametrize("budget", [{}, {"memory": "10m"}], ids=["in memory", "budget"])
+def test_other_conditions_after_a_restart_make_intermediate_results_anew(
+    budget: dict[str, str], tmp_path: Path
+) -> None:
+    """As where all is in one join: what is complete stays, what comes later obeys the new query."""
+    expected = restarted("(a b c)", tmp_path / "one", **budget)
+    assert restarted("((a b) c)", tmp_path / "tree", **budget) == expected
+    assert expected
+
+
+def test_other_conditions_are_refused_while_results_are_owed(tmp_path: Path) -> None:
+    with pytest.raises(StateError, match="Run the query as it was until deferredRows is 0"):
+        restarted("((a b) c)", tmp_path, memory="100k")
+
+
+@pytest.mark.parametrize(
+    ("plan", "error"),
+    [
+        ("((a b) d)", "'d' is not an input of the query. Inputs are: a, b, c"),
+        ("((a b)", r"has a '\(' without a '\)'"),
+        ("(a b))", r"has a '\)' without a '\('"),
+        ("(a b () c)", "empty pair of parentheses"),
+        ("(a b)", "lacks c"),
+        ("((a b) c a)", "has a more than once"),
+        ("((a c) b)", "not connected by keys"),
+    ],
+)
+def test_a_plan_that_does_not_fit_is_an_error(plan: str, error: str) -> None:
+    with pytest.raises(OptionError, match=error):
+        reader({**scripted(chain(1), CHAIN, plan=plan), "stateLocation": "unused"})
+
+
+@pytest.mark.parametrize("plan", ["((a b) c)", "((A, B), c)", "(c (b a))", "((a b)) c"])
+def test_plans_may_be_written_in_several_ways(plan: str) -> None:
+    current = reader({**scripted(chain(1), CHAIN, plan=plan), "stateLocation": "unused"})
+    start = {"query": "q", "version": 0, "positions": dict.fromkeys("abc", 0)}
+    planned = current._planner.next_batch(current._planned_at(start), [None], "abc", [0.0] * 3, False)
+    assert planned.plan.tree == ((0, 1), 2)
