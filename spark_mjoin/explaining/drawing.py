@@ -75,7 +75,7 @@ def key_name(key_class: int) -> str:
 
 def _described(spec: JoinSpec, input: InputSpec) -> str:
     source = spec.sources[input.source]
-    path = dict((n.lower(), v) for n, v in source.options).get("path")
+    path = {n.lower(): v for n, v in source.options}.get("path")
     alias = "" if source.alias == input.alias.lower() else f"{source.alias}: "
     return f"{alias}{source.format}{f' {path}' if path else ''}"
 
@@ -89,7 +89,7 @@ def table(head: Sequence[str], rows: Sequence[Sequence[str]]) -> list[str]:
         return []
     every = [list(head), *(list(row) for row in rows)]
     widths = [max(len(row[n]) for row in every) for n in range(len(head))]
-    numbers = [all(row[n][:1] in "0123456789<-~ " for row in rows) for n in range(len(head))]
+    numbers = [all(row[n][:1] in "0123456789<-~?" for row in rows) for n in range(len(head))]
 
     def line(row: Sequence[str]) -> str:
         cells = (c.rjust(w) if right else c.ljust(w) for c, w, right in zip(row, widths, numbers, strict=True))
