@@ -48,7 +48,7 @@ from spark_mjoin.calibrate import calibrated
 from spark_mjoin.errors import OptionError
 from spark_mjoin.model import JoinSpec, PartitionTask, Position, Settings, SourceSpec
 from spark_mjoin.planner import tree as trees
-from spark_mjoin.planner.choice import Planned, Planner, has_spilled
+from spark_mjoin.planner.choice import Planned, Planner, has_spilled, tree_of
 from spark_mjoin.planner.fingerprint import describe, differences
 from spark_mjoin.planner.plan import Overflow, Plan
 from spark_mjoin.sources.memory_log import MemoryLog
@@ -238,7 +238,7 @@ class MJoinStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             source.behind(batch["positions"][described.alias], found)
             for (described, source), found in zip(self._with_specs(), logs, strict=True)
         ]
-        plan = trees.render(self._planned_at(batch).tree, aliases)
+        plan = trees.render(tree_of(manifests[0]), aliases) if manifests else None
         return metrics.report(manifests, aliases, self._settings.memory_bytes, now - before, plan) | metrics.lag(behind)
 
     # --- partitions ------------------------------------------------------------------------------------------

@@ -45,7 +45,7 @@ class Planner:
     spec: JoinSpec
     settings: Settings
     costs: Costs
-    _judged_rows: float = field(default=-1.0, init=False)  # when the tree was last looked at
+    _judged_rows: int = field(default=-1, init=False)  # when the tree was last looked at
 
     def next_batch(
         self, before: Plan, committed: Committed, moving: Iterable[str], rates: Sequence[float], ended: bool
@@ -72,12 +72,11 @@ class Planner:
         """The tree of the next batch, and why it is this one."""
         if self.settings.plan is not None:
             return trees.parse(self.settings.plan, self.spec), "option 'plan' says so"
-        statistics = self.statistics(committed, rates)
-        rows = sum(statistics.rows)
+        rows = sum(sum(manifest["rows"]) for manifest in committed if manifest is not None)
         if rows < LOOK_AGAIN * self._judged_rows:
             return before.tree, "the rows have not grown enough to look again"
         self._judged_rows = rows
-        choice = self.choice(before, committed, statistics)
+        choice = self.choice(before, committed, self.statistics(committed, rates))
         return choice.tree, choice.reason
 
     def statistics(self, committed: Committed, rates: Sequence[float]) -> Statistics:

@@ -85,7 +85,7 @@ def oracle_everything_dies_at_exact_places(tmp_path: Path) -> None:
         {"when": "before", "file": "version-0*2[.]", "what": "jvm"},
         {"when": "after", "file": "version-0*3[.]", "what": "jvm"},
     ]
-    join = FileJoin(tmp_path, options=CRAMPED).fill(files=4)
+    join = FileJoin(tmp_path, options={**CRAMPED, "plan": "((a b) c)"}).fill(files=4)
     with Driver(join, faults, restarts=4) as driver:
         driver.run_until_it_ends(most_starts=3)
         assert driver.starts == 3
