@@ -114,10 +114,10 @@ class Expectation:
         planner, nothing = Planner(self.spec, self.settings, self.costs), [None] * self.settings.partitions
         before = Plan(trees.single(len(self.spec.inputs)))
         rates = [figure.value for figure in self.knowledge.rates]
-        statistics = planner.statistics(nothing, rates)
-        considered = planner.choice(before, nothing, statistics)
-        tree, reason = planner.tree(before, nothing, rates)
-        return decompose.Choice(tree, reason, considered.candidates)
+        considered = planner.choice(before, nothing, planner.statistics(nothing, rates))
+        if self.settings.plan is None:
+            return considered
+        return decompose.Choice(*planner.tree(before, nothing, rates), considered.candidates)
 
     @property
     def tree(self) -> Tree:
