@@ -13,6 +13,7 @@ ten inputs are still readable whatever their shape is:
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 
 from spark_mjoin.join.expressions import render
@@ -20,6 +21,7 @@ from spark_mjoin.model import InputSpec, JoinSpec
 
 INDENT = "  "
 _UNITS = ("bytes", "KiB", "MiB", "GiB", "TiB")
+_NUMBER = re.compile(r"\??|[\d.,]+(e[+-]?\d+)?%?( (bytes|[KMGT]iB|s|min|h)( a row| of .*| without a limit)?)?")
 
 
 def graph(spec: JoinSpec) -> list[str]:
@@ -84,12 +86,12 @@ def _described(spec: JoinSpec, input: InputSpec) -> str:
 
 
 def table(head: Sequence[str], rows: Sequence[Sequence[str]]) -> list[str]:
-    """Columns under their heads; a column whose every cell begins with a digit or a sign stands on the right."""
+    """Columns under their heads; a column that has nothing but numbers stands on the right."""
     if not rows:
         return []
     every = [list(head), *(list(row) for row in rows)]
     widths = [max(len(row[n]) for row in every) for n in range(len(head))]
-    numbers = [all(row[n][:1] in "0123456789<-~?" for row in rows) for n in range(len(head))]
+    numbers = [all(_NUMBER.fullmatch(row[n]) for row in rows) for n in range(len(head))]
 
     def line(row: Sequence[str]) -> str:
         cells = (c.rjust(w) if right else c.ljust(w) for c, w, right in zip(row, widths, numbers, strict=True))

@@ -148,24 +148,27 @@ def orders_of(
 
 
 def future(expected: Expectation) -> list[str]:
-    """Rates and the state, after some time."""
-    span = drawing.seconds(expected.seconds)
+    """Rates and the state, after some time, or of what is there now where nobody knows what will come."""
+    unknown = (
+        f"{INDENT}rates are not known: set 'source.<alias>.expectedRowsPerSecond', or let spark_mjoin.advise(options)"
+        " sample the sources"
+    )
     if not expected.is_known:
-        return drawing.titled(
-            "RATES AND STATE",
-            [
-                f"{INDENT}not known: no rates are. Set 'source.<alias>.expectedRowsPerSecond', or let"
-                " spark_mjoin.advise(options) sample the sources"
-            ],
-        )
-    return drawing.titled(f"RATES AND STATE, after {span}", rates(expected), state_table(expected), fits(expected))
+        return drawing.titled("RATES AND STATE", [unknown])
+    if not any(figure.value for figure in expected.knowledge.rates):
+        given = f"{INDENT}out: {count(expected.results)} results in all"
+        work = f"{INDENT}work: {expected.work_in_all:.3g} s of one core for joining, without reading and writing"
+        now = [f"{INDENT}rates are not known: set 'source.<alias>.expectedRowsPerSecond'", given, work]
+        return drawing.titled("RATES AND STATE, of what is there now", now, state_table(expected), fits(expected))
+    title = f"RATES AND STATE, after {drawing.seconds(expected.seconds)}"
+    return drawing.titled(title, rates(expected), state_table(expected), fits(expected))
 
 
 def rates(expected: Expectation) -> list[str]:
     known = zip(expected.spec.inputs, expected.knowledge.rates, strict=True)
     missing = [input.alias for input, figure in known if not figure.value]
     busy = expected.work_seconds
-    late = "; more than one can do" if busy > expected.settings.partitions else ""
+    late = "; more than the partitions can do" if busy > expected.settings.partitions else ""
     return [
         f"{INDENT}in: {count(expected.input_rate)} rows/s" + (f"; not known of {listed(missing)}" if missing else ""),
         f"{INDENT}out: {count(expected.output_rate)} rows/s; {count(expected.results)} results by then",

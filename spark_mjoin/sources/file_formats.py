@@ -73,9 +73,18 @@ class File:
 
     def open_text(self) -> pa.NativeFile:
         """Decompressed, where the name says that it is compressed."""
+        return self._text(self.open())
+
+    def _text(self, handle: pa.NativeFile) -> pa.NativeFile:
         codec = next((c for end, c in _CODECS.items() if self.stat.path.lower().endswith(end)), None)
-        handle = self.open()
         return pa.CompressedInputStream(handle, codec) if codec else handle
+
+    def beginning(self, n: int) -> tuple[bytes, int]:
+        """The first bytes of the text, and about how many bytes of the file they are."""
+        with self.open() as handle:
+            text = self._text(handle)
+            first = bytes(text.read(n))
+            return first, handle.tell() if text.read(1) else self.stat.size
 
     def tail(self, n: int) -> bytes:
         with self.open() as handle:
