@@ -13,7 +13,12 @@ from spark_mjoin.errors import MJoinError, OptionError
 
 def add_options(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
-        "options", nargs="*", metavar="name=value", help="options of the join, such as source.orders.format=parquet"
+        "-o",
+        "--option",
+        action="append",
+        default=[],
+        metavar="NAME=VALUE",
+        help="an option of the join, such as source.orders.format=parquet; as often as there are options",
     )
     parser.add_argument("--options", dest="file", metavar="FILE", help="a JSON object of options; - is standard input")
 
@@ -29,10 +34,12 @@ def options_of(given: argparse.Namespace) -> dict[str, object]:
             raise OptionError(f"--options {given.file}: it is not JSON: {e}") from e
         if not isinstance(options, dict):
             raise OptionError(f"--options {given.file}: it is not an object of names and values")
-    for argument in given.options:
+    for argument in given.option:
         name, equals, value = argument.partition("=")
         if not equals or not name:
-            raise OptionError(f"'{argument}' is not of the form name=value, such as source.orders.format=parquet")
+            raise OptionError(
+                f"--option {argument} is not of the form name=value, such as source.orders.format=parquet"
+            )
         options[name] = value
     return options
 
