@@ -155,15 +155,15 @@ def _memory(settings: Settings, expected: Expectation) -> list[Suggestion]:
         return []
     wanted, span = _round_size(needed), drawing.seconds(expected.seconds)
     rows = f"{FOR_ROWS:.0%} of it for {size(expected.state_bytes)} of rows and indexes after {span}"
-    most = _machine_bytes() * OF_MACHINE
-    if wanted <= most:
+    available = int(_machine_bytes() * OF_MACHINE)
+    if wanted <= available:
         return [Suggestion("memory", _size_option(wanted), rows)]
-    kept = most * FOR_ROWS / expected.state_bytes
+    kept = available * FOR_ROWS / expected.state_bytes
     reason = (
         f"{OF_MACHINE:.0%} of this machine's; {size(needed)} would keep all rows in memory after {span}, this keeps"
         f" {kept:.0%} of them, and the rest is joined from disk"
     )
-    return [Suggestion("memory", _size_option(_round_size(most / 2)), reason)]
+    return [Suggestion("memory", _size_option(available), reason)]
 
 
 def _partitions(

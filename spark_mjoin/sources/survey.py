@@ -1,7 +1,8 @@
 """How many rows files have, without reading them: from their sizes, and from what a few of them have per byte.
 
-A format with a footer knows its rows. Of text the first PIECE_BYTES are looked at: lines per byte, of compressed files
-per byte as they are stored. Line breaks inside quotes count as lines, so such CSV is taken for longer than it is.
+A format with a footer knows its rows. Of text the first PIECE_BYTES of the file are looked at, decompressed where they
+have to be: lines per byte as it is stored. Line breaks inside quotes count as lines, so such CSV is taken for longer
+than it is; and bzip2 comes in blocks, of which the last is not seen.
 
 A rate follows from the times of the files if they tell one: there are several, not all of one moment, and the newest is
 not older than the time that they span. Otherwise files are a heap and no stream.
@@ -18,7 +19,7 @@ from spark_mjoin.sources.file_formats import File, FileFormat
 from spark_mjoin.sources.storage import FileStat, Storage
 
 LOOKED_AT = 8  # files
-PIECE_BYTES = 256 << 10
+PIECE_BYTES = 1 << 20  # a block of bzip2 is no larger
 LEAST_FILES, LEAST_SECONDS = 3, 1.0  # that tell a rate
 
 Entries = Sequence[Mapping[str, Any]]  # of a file source's log
