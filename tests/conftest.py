@@ -1,8 +1,11 @@
-"""What all tests share: how hypothesis works here, and which Python Spark's workers run."""
+"""What all tests share: how hypothesis works here, which Python Spark's workers run, and what xdist keeps together."""
 
 import os
+import re
 import sys
+from typing import Any
 
+import pytest
 from hypothesis import HealthCheck, settings
 
 os.environ["PYSPARK_PYTHON"] = os.environ["PYSPARK_DRIVER_PYTHON"] = sys.executable
@@ -14,3 +17,16 @@ settings.register_profile(
     suppress_health_check=[HealthCheck.too_slow, HealthCheck.function_scoped_fixture],
 )
 settings.load_profile("default")
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
+    """With `-n`, any process may take any test, except that scenarios of the jar that share a session stay together."""
+    from xdist.scheduler import LoadScopeScheduling
+
+    class Scheduler(LoadScopeScheduling):
+        def _split_scope(self, nodeid: str) -> str:
+            shared = re.search(r"::test_with_the_jar\[(\w[\w.-]*?)-(?:test|oracle|differential)_", nodeid)
+            return shared[1] if shared else nodeid
+
+    return Scheduler(config, log)
