@@ -105,8 +105,9 @@ def candidates(spec: JoinSpec, choice: decompose.Choice, running: Tree) -> list[
         f"{INDENT}considered, over {drawing.seconds(HORIZON_SECONDS)}"
         + ("" if exhaustive else f" (by single changes: more than {decompose.EXACT} inputs)"),
         *drawing.table(["plan", "work", "intermediate rows", "to change"], rows),
-        f"{INDENT}* as above; another plan has to save more than {decompose.NEAR:.0%} of the work, and to store no more"
-        f" than {decompose.MOST_STORED:g} times the inputs' rows, and less where memory is short",
+        f"{INDENT}* this one; another has to save more than {decompose.NEAR:.0%} of the work, and to store no more than"
+        f" {decompose.MOST_STORED:g} times the inputs' rows",
+        f"{INDENT}  (less where memory is short)",
     ]
 
 
@@ -119,7 +120,7 @@ def probing(expected: Expectation) -> list[str]:
 def threshold(spec: JoinSpec) -> str:
     how = "every order is tried" if len(spec.inputs) <= orders.EXACT_INPUTS else "the next input is that of least cost"
     return (
-        f"{INDENT}cost: rows that probe or match, for each arriving row; {how}. An order changes after"
+        f"{INDENT}cost: rows that probe or match, for each arriving row; {how}.\n{INDENT}An order changes after"
         f" {orders.LEAST_PROBES:.0f} probes, for a gain of {orders.LEAST_GAIN:.0%}"
     )
 
