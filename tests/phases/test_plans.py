@@ -70,6 +70,15 @@ def test_an_intermediate_result_is_stored_once_and_shown(tmp_path: Path) -> None
     assert shown["aProbeOrder"] == "a > b" and shown["cProbeOrder"] == "c > (a b)"
 
 
+def test_all_joins_of_a_plan_are_split_over_partitions_by_the_same_key(tmp_path: Path) -> None:
+    """a and b have one key in common besides the one that all three have."""
+    query = f"{CHAIN} AND a.y = b.y"
+    scripts = {alias: [table(n + ord(alias), 40, 40 * n, x=4, y=5) for n in range(2)] for alias in "abc"}
+    expected = results_of(scripted(scripts, query, plan="(a b c)"), tmp_path / "one")
+    found = results_of(scripted(scripts, query, plan="((a b) c)", partitions="3"), tmp_path / "tree")
+    assert found == expected and expected
+
+
 def test_the_planner_changes_the_tree_when_that_pays(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     scripts = chain(12)
     expected = results_of(scripted(scripts, CHAIN, plan="(a b c)"), tmp_path / "one")
