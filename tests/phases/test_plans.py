@@ -111,6 +111,24 @@ def test_what_was_learned_outlives_a_change_of_plan(tmp_path: Path) -> None:
     assert known.selectivity(1, 2) == pytest.approx(1 / 10, rel=0.2)
 
 
+def test_a_worker_that_has_missed_a_change_of_plan_and_back_reads_the_state_anew(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Results that were found again are in another order than those that the worker has."""
+    scripts = {alias: [table(7 * n + ord(alias), 60, 60 * n, x=20, y=20) for n in range(6)] for alias in "abc"}
+    expected = results_of(scripted(scripts, CHAIN, plan="(a b c)"), tmp_path / "one")
+    workers = task.StateCache(), task.StateCache()
+    start, found = None, []
+    for worker, plan in [(0, "((a b) c)")] * 2 + [(1, "(a b c)"), (1, "((a b) c)")] + [(0, "((a b) c)")] * 2:
+        current = reader(scripted(scripts, CHAIN, plan=plan, stateLocation=str(tmp_path / "two")))
+        monkeypatch.setattr(task, "_CACHE", workers[worker])
+        start = start or current.initialOffset()
+        end = current.latestOffset(start, ReadAllAvailable())
+        found += [b for partition in current.partitions(start, end) for b in current.read(partition)]
+        start = end
+    assert rows(pa.Table.from_batches(found, current._spec.schema)) == expected
+
+
 def restarted(plan: str, state: Path, **budget: str) -> Rows:
     """The results of three batches under one condition, and of the rest under another."""
     task._CACHE.clear()
