@@ -12,8 +12,10 @@ import pytest
 
 from spark_mjoin import task
 from spark_mjoin.errors import OptionError, StateError
+from spark_mjoin.phases import replan
 from spark_mjoin.planner import choice, decompose
 from spark_mjoin.state.manifests import Manifests
+from spark_mjoin.state.operator import OperatorState
 from tests.harness import ReadAllAvailable, Rows, reader, rows, run, scripted
 
 CHAIN = "SELECT a.n AS an, b.n AS bn, c.n AS cn FROM a JOIN b ON a.x = b.x JOIN c ON b.y = c.y"
@@ -127,6 +129,47 @@ def test_a_worker_that_has_missed_a_change_of_plan_and_back_reads_the_state_anew
         found += [b for partition in current.partitions(start, end) for b in current.read(partition)]
         start = end
     assert rows(pa.Table.from_batches(found, current._spec.schema)) == expected
+
+
+STAR = """SELECT a.n AS an, b.n AS bn, c.n AS cn, d.n AS dn
+          FROM a JOIN b ON a.x = b.x JOIN c ON b.x = c.x JOIN d ON c.x = d.x
+          WHERE a.n % 50 = b.n % 50 AND c.n % 50 = d.n % 50"""
+
+
+def changed(plans: list[str], state: Path, **options: str) -> Rows:
+    """The results of a star join whose plan is the next one in every batch, and the last one to the end."""
+    task._CACHE.clear()
+    scripts = {alias: [table(7 * n + ord(alias), 400, 400 * n, x=100) for n in range(5)] for alias in "abcd"}
+    start, found = None, []
+    while True:
+        plan = plans.pop(0) if len(plans) > 1 else plans[0]
+        current = reader(scripted(scripts, STAR, plan=plan, stateLocation=str(state), **options))
+        start = start or current.initialOffset()
+        end = current.latestOffset(start, ReadAllAvailable())
+        if end == start:
+            return rows(pa.Table.from_batches(found, current._spec.schema))
+        found += [b for partition in current.partitions(start, end) for b in current.read(partition)]
+        start = end
+
+
+@pytest.mark.parametrize(("before", "after"), [("((a b) c d)", "((a b c) d)"), ("(a b c d)", "((a b) (c d))")])
+def test_a_plan_changes_while_rows_are_on_disk(
+    before: str, after: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What the old plan gives and counts at its end is about its own joins, and its rows make room for the new ones."""
+    held: list[int] = []
+    build = replan._Change.build
+
+    def building(change: replan._Change, operator: OperatorState) -> None:
+        held.append(change.old.nbytes() + change.new.nbytes())
+        build(change, operator)
+
+    monkeypatch.setattr(replan._Change, "build", building)
+    expected = changed(["(a b c d)"], tmp_path / "one")
+    assert not held
+    spilling = {"memory": "150k", "flush": "coordinated", "blockingThreshold": "1"}
+    assert changed([before] * 3 + [after], tmp_path / "two", **spilling) == expected
+    assert held and max(held) <= 150 << 10
 
 
 def restarted(plan: str, state: Path, **budget: str) -> Rows:
