@@ -12,6 +12,7 @@ import pytest
 
 from spark_mjoin import task
 from spark_mjoin.errors import OptionError, StateError
+from spark_mjoin.metrics import edges_from_json
 from spark_mjoin.phases import replan
 from spark_mjoin.planner import choice, decompose
 from spark_mjoin.state.manifests import Manifests
@@ -95,6 +96,25 @@ def test_the_planner_changes_the_tree_when_that_pays(tmp_path: Path, caplog: pyt
     assert rows([results for _, _, results in found]) == expected
     (said,) = [r.message for r in caplog.records if r.message.startswith("plan ((a b) c)")]
     assert "s of work where" in said
+
+
+def test_a_tree_is_not_chosen_for_a_batch_that_may_not_come(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """With a budget Spark asks for an offset when nothing is new, and does not run it; the choice would be lost."""
+    monkeypatch.setattr(decompose, "NEAR", 0.0)
+    monkeypatch.setattr(choice, "HORIZON_SECONDS", 1e6)
+    options = {**scripted(chain(12), CHAIN, memory="100m"), "stateLocation": str(tmp_path)}
+    *_, (end, manifests, _) = steps({**options, "plan": "(a b c)"})
+    current = reader(options)
+    before = current._planned_at(end)
+    planned = [current._planner.next_batch(before, manifests, m, [100.0, 100.0, 400.0], False) for m in ("", "abc")]
+    assert [p.plan.tree for p in planned] == [(0, 1, 2), ((0, 1), 2)]
+
+
+def test_counts_are_in_the_same_order_whether_a_state_was_loaded_or_not(tmp_path: Path) -> None:
+    """Orders are found by sums over them, and every attempt at a batch must find the same."""
+    *_, (_, (manifest,), _) = steps({**scripted(chain(3), CHAIN, plan="(a b c)"), "stateLocation": str(tmp_path)})
+    ((_, state),) = [kept for (location, _), kept in task._CACHE._states.items() if str(tmp_path) in location]
+    assert list(state.root.edges.items()) == list(edges_from_json(manifest["operators"][0]["edges"]).items())
 
 
 def test_what_was_learned_outlives_a_change_of_plan(tmp_path: Path) -> None:
