@@ -113,7 +113,7 @@ class Planner:
             current = before.orders[place.number] if before.tree == tree and before.orders else None
             figures = [m["operators"][place.number] for m in committed if m is not None and tree_of(m) == tree]
             own, made = orders.plan_orders(
-                place.spec, figures, current or [None] * len(place.spec.inputs), _between_members(place, given)
+                place.spec, figures, current or [None] * len(place.spec.inputs), between_members(place, given)
             )
             planned.append(tuple(own))
             choices += made
@@ -161,7 +161,7 @@ def _has_overflowed(manifest: Mapping[str, Any]) -> bool:
     return any(any(o["residency"]["departures"]) for o in manifest["operators"] if "residency" in o)
 
 
-def _between_members(place: OperatorSpec, given: Mapping[Pair, float]) -> dict[Pair, float]:
+def between_members(place: OperatorSpec, given: Mapping[Pair, float]) -> dict[Pair, float]:
     """Selectivities of pairs of inputs, as far as both are members of an operator."""
     member = {leaves[0]: m for m, leaves in enumerate(place.leaves) if len(leaves) == 1}
     return {(member[a], member[b]): s for (a, b), s in given.items() if a in member and b in member}
