@@ -11,6 +11,7 @@ import pytest
 ROOT = Path(__file__).parent.parent
 LAYERS = [
     "demo",
+    "planner_process",
     "shim",
     "datasource",
     "reader",
