@@ -13,6 +13,7 @@ LAYERS = [
     "__main__",
     "demo",
     "explaining",
+    "planner_process",
     "shim",
     "datasource",
     "reader",

@@ -55,11 +55,13 @@ class Planner:
         before: of the last one; moving: the sources that have new rows; rates: rows per second of each input, 0.0 where
         nobody knows; ended: no more will come than what is there.
         """
-        tree, reason = self.tree(before, committed, rates)
+        moving = frozenset(moving)
+        # Without new rows there may be no batch at all, and none that another plan would pay for.
+        tree, reason = self.tree(before, committed, rates) if moving else (before.tree, "")
         reasons = [f"plan {trees.render(tree, self.aliases)}: {reason}"] if tree != before.tree else []
         planned, choices = self.orders(tree, before, committed)
         reasons += [f"probing order of {c.reason}" for c in choices if c.changed]
-        overflow, has_debt = self._overflow(tree, before, committed, frozenset(moving), ended)
+        overflow, has_debt = self._overflow(tree, before, committed, moving, ended)
         return Planned(Plan(tree, planned, overflow), has_debt, tuple(reasons))
 
     @property
