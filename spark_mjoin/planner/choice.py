@@ -108,13 +108,18 @@ class Planner:
         """The probing orders of every operator of the tree, as far as anything is known, and how they came to be."""
         planned: list[tuple[orders.Targets | None, ...]] = []
         choices: list[orders.Choice] = []
-        _, given = expected_of(self.spec, self.settings.expected)
+        rates, given = expected_of(self.spec, self.settings.expected)
         for place in trees.layout(self.spec, tree):
-            current = before.orders[place.number] if before.tree == tree and before.orders else None
+            none: list[orders.Targets | None] = [None] * len(place.spec.inputs)
+            current = before.orders[place.number] if before.tree == tree and before.orders else none
             figures = [m["operators"][place.number] for m in committed if m is not None and tree_of(m) == tree]
-            own, made = orders.plan_orders(
-                place.spec, figures, current or [None] * len(place.spec.inputs), between_members(place, given)
-            )
+            own, made = none, list[orders.Choice]()
+            if figures:
+                own, made = orders.plan_orders(place.spec, figures, current, between_members(place, given))
+            elif all(len(leaves) == 1 and rates[leaves[0]] for leaves in place.leaves):  # what the user expects
+                rows = [rates[leaves[0]] * HORIZON_SECONDS for leaves in place.leaves]
+                expected = Statistics.of(place.spec, rows, given=between_members(place, given))
+                own, made = orders.choose_all(expected, rows, current)
             planned.append(tuple(own))
             choices += made
         return tuple(planned), choices
