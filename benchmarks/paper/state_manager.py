@@ -9,6 +9,8 @@ work (`decide`). The others: disk work of the lowest operator that has some, and
 
 from __future__ import annotations
 
+from itertools import pairwise
+
 import numpy as np
 
 from benchmarks.paper.inputs import MS, Stream, attribute, batch, poisson
@@ -53,9 +55,16 @@ def pipeline(scale: float) -> Outcome:
         complete(runs),
     ]
     phases = ("all arrive", "C and D blocked", "C and D again")
-    header = ["disk work", *phases, "before clean-up", "all", "virtual seconds in all"]
+    header = ["disk work", *phases, "before clean-up", "all", "rows to and from disk", "virtual seconds"]
     table = [
-        [r.plan, *(r.between(*bounds[n : n + 2]) for n in range(3)), r.before_clean_up, r.total, f"{r.finished:.1f}"]
+        [
+            r.plan,
+            *(r.between(start, end) for start, end in pairwise(bounds)),
+            r.before_clean_up,
+            r.total,
+            r.work.disk_rows,
+            f"{r.finished:.1f}",
+        ]
         for r in runs
     ]
     panel = Panel("upper inputs blocked between the lines", runs, max(r.ended for r in runs), bounds[1:3])
