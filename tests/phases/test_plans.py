@@ -90,6 +90,7 @@ def test_the_planner_changes_the_tree_when_that_pays(tmp_path: Path, caplog: pyt
     with caplog.at_level(logging.INFO, "spark_mjoin.reader"), pytest.MonkeyPatch.context() as patch:
         patch.setattr(decompose, "NEAR", 0.0)  # the work of so few rows is little, whatever the plan
         patch.setattr(choice, "HORIZON_SECONDS", 1e6)
+        patch.setattr(choice, "PATIENCE", 0.0)
         found = list(steps(options))
     trees = [manifests[0]["tree"] for _, manifests, _ in found]
     assert trees[0] == [0, 1, 2] and [[0, 1], 2] in trees
