@@ -61,8 +61,14 @@ def faded(edges: Mapping[Context, EdgeCounts], rows: int) -> Edges:
     return out
 
 
+def rank(context: Context) -> list[Any]:
+    """The place of a context among others in a manifest."""
+    origin, bound, target = context
+    return [origin, sorted(bound), target]
+
+
 def edges_to_json(edges: Mapping[Context, EdgeCounts]) -> list[list[Any]]:
-    rows = ([o, sorted(bound), t, c.probes, c.matches, c.candidates, c.kept] for (o, bound, t), c in edges.items())
+    rows = ([*rank(context), c.probes, c.matches, c.candidates, c.kept] for context, c in edges.items())
     return sorted(rows, key=lambda row: row[:3])
 
 

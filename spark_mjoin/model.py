@@ -149,6 +149,7 @@ class JoinSpec:
     output: tuple[OutputColumn, ...]
     schema: pa.Schema  # of the output, canonical
     passes_on: tuple[tuple[int, int], ...] = ()  # below another join, instead of output: (input, stored column)
+    split_by: int | None = None  # of one join of a plan: the key class by which the whole is split over partitions
 
     def classes_of(self, input: int) -> frozenset[int]:
         return frozenset(c for c, _ in self.inputs[input].keys)
@@ -160,7 +161,12 @@ class JoinSpec:
 
     @property
     def star_class(self) -> int | None:
-        """The key class that every input has, by which the join can be split over partitions; None if there is none."""
+        """The key class that every input has, by which the join can be split over partitions; None if there is none.
+
+        A join of a plan may have several such classes, and must be split as all others of the plan are.
+        """
+        if self.split_by is not None:
+            return self.split_by
         common = frozenset.intersection(*(self.classes_of(i) for i in range(len(self.inputs))))
         return min(common) if common else None
 

@@ -37,8 +37,9 @@ def replan(batch: Pipeline, spec: JoinSpec, tree: Tree) -> Iterator[pa.RecordBat
     """Go over to another plan of a join; gives out what the old one still owes."""
     yield from batch.settle()
     old = batch.state
+    _conclude(batch)
     state = PartitionState.empty(tree, layout(spec, tree), old.positions, old.tracked)
-    state.version, state.results, state.learned = old.version, old.results, old.learned
+    state.version, state.results, state.learned, state.since = old.version, old.results, old.learned, batch.version
     for operator in old.operators:
         add_to(state.learned, over_inputs(spec, operator.place, operator.edges))
     started, phase = batch.clock(), batch.counts.disk_to_disk
@@ -49,6 +50,24 @@ def replan(batch: Pipeline, spec: JoinSpec, tree: Tree) -> Iterator[pa.RecordBat
     batch.go_on_with(state)
     batch.note_peak(phase.peak_bytes)
     phase.seconds += batch.clock() - started
+
+
+def _conclude(batch: Pipeline) -> None:
+    """End the work of the old plan: what was counted so far is about its operators, and memory is for the new ones."""
+    for operator in batch.state.operators:
+        work = batch.counts.work(operator.place.number)
+        operator.learn(work.edges, 0)
+        work.edges = {}
+        if operator.tracked:
+            for number in range(len(operator.tables)):
+                _forget(batch, operator, number)
+
+
+def _forget(batch: Pipeline, operator: OperatorState, number: int) -> None:
+    """Let the rows of a member leave memory, to be loaded again with their operator."""
+    batch.store.save(operator, number, batch.version, batch.attempt)
+    operator.tables[number] = new_table(operator.spec, number, tracked=True)
+    operator.saved[number] = 0
 
 
 @dataclass(frozen=True)
@@ -76,9 +95,7 @@ class _Change:
             self._load(operator)
 
     def _adopt(self, operator: OperatorState, member: int, source: OperatorState, number: int) -> None:
-        if operator.tracked:
-            self.batch.store.save(source, number, self.batch.version, self.batch.attempt)
-        else:
+        if not operator.tracked:
             operator.tables[member] = source.tables[number]
             operator.saved[member] = source.saved[number]
         same = bucket_class(operator.spec, member) == bucket_class(source.spec, number)
@@ -87,10 +104,8 @@ class _Change:
         operator.orders[member] = ""
 
     def _load(self, operator: OperatorState) -> None:
-        """Read the rows of a tracked operator from its segments; all their combinations are out."""
+        """Read the rows of a tracked operator from the segments that all are in; all their combinations are out."""
         store, plan = self.batch.store, self.batch.overflow
-        for member in range(len(operator.tables)):
-            store.save(operator, member, self.batch.version, self.batch.attempt)
         rows, segments = operator.totals, operator.segments
         fresh = OperatorState.empty(operator.place, tracked=True)
         operator.tables, operator.totals, operator.saved = fresh.tables, fresh.totals, fresh.saved
@@ -118,15 +133,11 @@ class _Change:
             parent.totals[member] += rows.num_rows
             parent.tables[member].append(list(rows.columns), 0)
             if self.batch.overflow is not None and overflow.is_over(self.new, self.batch.overflow):
-                self._to_disk(parent, member)
+                parent.residency.flush([Victim(member, EVERY)])  # segments are clustered from now on
+                _forget(self.batch, parent, member)
+        if operator.tracked:
+            _forget(self.batch, parent, member)
         operator.groups.results += operator.results / BUCKETS
-
-    def _to_disk(self, operator: OperatorState, member: int) -> None:
-        """Let rows that were built leave memory; they are loaded with the rest of their operator."""
-        operator.residency.flush([Victim(member, EVERY)])
-        self.batch.store.save(operator, member, self.batch.version, self.batch.attempt)
-        operator.tables[member] = new_table(operator.spec, member, tracked=True)
-        operator.saved[member] = 0
 
 
 def _moved(segment: Segment, member: int, same_buckets: bool) -> Segment:

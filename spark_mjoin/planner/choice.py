@@ -4,7 +4,8 @@
              └──> the state manager: disk work, and inputs that wait (manager)
 
 The tree is looked at again when the rows have grown by LOOK_AGAIN: a join of seven inputs has thousands of trees, and
-another one pays only over a longer time. Orders are looked at for every batch.
+another one pays only over a longer time. And not before the join has worked PATIENCE times as long as looking takes.
+Orders are looked at for every batch.
 
 Trees are the planner's choice unless option `plan` is given. Before there are rows the choice rests on what the user
 expects (`expectedRowsPerSecond`, `expectedSelectivity`); without that all inputs are in one MJoin. Where rows have left
@@ -28,6 +29,9 @@ from spark_mjoin.planner.plan import Orders, Overflow, Plan
 from spark_mjoin.planner.statistics import Pair, Statistics, of_plan
 
 LOOK_AGAIN = 2.0  # times the rows that there were when the tree was last looked at
+PATIENCE = 20.0  # seconds of joining for each that looking at trees takes
+LOOKING_SECONDS = {2: 0.0, 3: 0.002, 4: 0.005, 5: 0.02, 6: 0.1, 7: 0.6}  # by inputs, about; more of them take MOST
+MOST_LOOKING_SECONDS = 1.2
 HORIZON_SECONDS = 600.0  # that a choice is expected to hold
 
 Committed = Sequence[Mapping[str, Any] | None]  # the newest manifest of every partition, None where there is none
@@ -45,6 +49,7 @@ class Planner:
     spec: JoinSpec
     settings: Settings
     costs: Costs
+    _worked_ms: int = field(default=0, init=False)  # by tasks, since then
     _judged_rows: int = field(default=-1, init=False)  # when the tree was last looked at
 
     def next_batch(
@@ -55,11 +60,13 @@ class Planner:
         before: of the last one; moving: the sources that have new rows; rates: rows per second of each input, 0.0 where
         nobody knows; ended: no more will come than what is there.
         """
-        tree, reason = self.tree(before, committed, rates)
+        moving = frozenset(moving)
+        # Without new rows there may be no batch at all, and none that another plan would pay for.
+        tree, reason = self.tree(before, committed, rates) if moving else (before.tree, "")
         reasons = [f"plan {trees.render(tree, self.aliases)}: {reason}"] if tree != before.tree else []
         planned, choices = self.orders(tree, before, committed)
         reasons += [f"probing order of {c.reason}" for c in choices if c.changed]
-        overflow, has_debt = self._overflow(tree, before, committed, frozenset(moving), ended)
+        overflow, has_debt = self._overflow(tree, before, committed, moving, ended)
         return Planned(Plan(tree, planned, overflow), has_debt, tuple(reasons))
 
     @property
@@ -74,10 +81,15 @@ class Planner:
             return trees.single(len(self.spec.inputs)), "a join with windows stores no intermediate results"
         if self.settings.plan is not None:
             return trees.parse(self.settings.plan, self.spec), "option 'plan' says so"
-        rows = sum(sum(manifest["rows"]) for manifest in committed if manifest is not None)
+        found = [manifest for manifest in committed if manifest is not None]
+        rows = sum(sum(manifest["rows"]) for manifest in found)
+        self._worked_ms += sum(manifest["batch"]["memoryToMemoryTimeMs"] for manifest in found)
         if rows < LOOK_AGAIN * self._judged_rows:
             return before.tree, "the rows have not grown enough to look again"
-        self._judged_rows = rows
+        looking = LOOKING_SECONDS.get(len(self.spec.inputs), MOST_LOOKING_SECONDS)
+        if found and self._worked_ms < 1000 * PATIENCE * looking:
+            return before.tree, "the join has not worked enough for looking at trees to pay"
+        self._judged_rows, self._worked_ms = rows, 0
         choice = self.choice(before, committed, self.statistics(committed, rates))
         return choice.tree, choice.reason
 
@@ -108,13 +120,18 @@ class Planner:
         """The probing orders of every operator of the tree, as far as anything is known, and how they came to be."""
         planned: list[tuple[orders.Targets | None, ...]] = []
         choices: list[orders.Choice] = []
-        _, given = expected_of(self.spec, self.settings.expected)
+        rates, given = expected_of(self.spec, self.settings.expected)
         for place in trees.layout(self.spec, tree):
-            current = before.orders[place.number] if before.tree == tree and before.orders else None
+            none: list[orders.Targets | None] = [None] * len(place.spec.inputs)
+            current = before.orders[place.number] if before.tree == tree and before.orders else none
             figures = [m["operators"][place.number] for m in committed if m is not None and tree_of(m) == tree]
-            own, made = orders.plan_orders(
-                place.spec, figures, current or [None] * len(place.spec.inputs), _between_members(place, given)
-            )
+            own, made = none, list[orders.Choice]()
+            if figures:
+                own, made = orders.plan_orders(place.spec, figures, current, between_members(place, given))
+            elif all(len(leaves) == 1 and rates[leaves[0]] for leaves in place.leaves):  # what the user expects
+                rows = [rates[leaves[0]] * HORIZON_SECONDS for leaves in place.leaves]
+                expected = Statistics.of(place.spec, rows, given=between_members(place, given))
+                own, made = orders.choose_all(expected, rows, current)
             planned.append(tuple(own))
             choices += made
         return tuple(planned), choices
@@ -163,7 +180,7 @@ def _has_overflowed(manifest: Mapping[str, Any]) -> bool:
     return any(any(o["residency"]["departures"]) for o in manifest["operators"] if "residency" in o)
 
 
-def _between_members(place: OperatorSpec, given: Mapping[Pair, float]) -> dict[Pair, float]:
+def between_members(place: OperatorSpec, given: Mapping[Pair, float]) -> dict[Pair, float]:
     """Selectivities of pairs of inputs, as far as both are members of an operator."""
     member = {leaves[0]: m for m, leaves in enumerate(place.leaves) if len(leaves) == 1}
     return {(member[a], member[b]): s for (a, b), s in given.items() if a in member and b in member}

@@ -265,7 +265,9 @@ def _spec(spec: JoinSpec, members: tuple[tuple[int, ...], ...], is_root: bool) -
         for r in spec.residuals
         if r.inputs <= inside and not any(r.inputs <= frozenset(leaves) for leaves in members)
     )
-    joined = JoinSpec(tuple(sources), tuple(inputs), spec.classes, residuals, (), pa.schema([]))
+    joined = JoinSpec(
+        tuple(sources), tuple(inputs), spec.classes, residuals, (), pa.schema([]), split_by=spec.star_class
+    )
     if is_root:
         return replace(
             joined, output=tuple(OutputColumn(o.name, here(o.expr)) for o in spec.output), schema=spec.schema

@@ -14,7 +14,7 @@ from typing import Any
 
 import numpy as np
 
-from spark_mjoin.metrics import EdgeCounts, Edges, faded
+from spark_mjoin.metrics import EdgeCounts, Edges, faded, rank
 from spark_mjoin.model import Array, JoinSpec, OperatorSpec
 from spark_mjoin.state.buckets import BUCKETS, bucket_class
 from spark_mjoin.state.groups import Groups
@@ -90,11 +90,15 @@ class OperatorState:
         return self.place.spec
 
     def learn(self, edges: Edges, rows: int) -> None:
-        """Add what probes saw in a batch of so many arriving rows."""
-        self.edges = faded(self.edges, rows)
+        """Add what probes saw in a batch of so many arriving rows.
+
+        In the order of manifests: sums over contexts are the same then whether a state was loaded or not.
+        """
+        known = faded(self.edges, rows)
         for context, counts in edges.items():
             if counts.probes:
-                self.edges.setdefault(context, EdgeCounts()).add(counts)
+                known.setdefault(context, EdgeCounts()).add(counts)
+        self.edges = dict(sorted(known.items(), key=lambda entry: rank(entry[0])))
 
     def give_out_late(self, buckets: Array) -> None:
         """Count results of disk work, given the bucket of each."""

@@ -19,6 +19,7 @@ class PartitionState:
     operators: list[OperatorState]  # of the tree, in preorder
     results: int = 0  # rows given out since the query began
     learned: Edges = field(default_factory=dict)  # what probes of earlier plans have seen, over the join's inputs
+    since: int = 0  # the version that made the plan what it is: rows of results are in the order in which it found them
 
     @staticmethod
     def empty(

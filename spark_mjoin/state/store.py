@@ -112,7 +112,8 @@ class StateStore(Manifests):
     def catch_up(self, state: PartitionState, version: int) -> bool:
         """Bring a state from its version to the newest committed one up to `version`, reading only what is new.
 
-        False when that cannot be done, because rows have left memory or the plan has changed: then it must be loaded.
+        False when that cannot be done, because rows have left memory or the plan has changed, be it to and fro: then it
+        must be loaded.
         """
         if state.version == version:
             return True
@@ -120,7 +121,7 @@ class StateStore(Manifests):
         if not committed or committed[-1] <= state.version:
             return True
         manifest = self.manifest(committed[-1])
-        if _tree(manifest["tree"]) != state.tree or state.overflowed():
+        if _tree(manifest["tree"]) != state.tree or manifest.get("since", 0) != state.since or state.overflowed():
             return False
         for figures in manifest["operators"]:
             if state.tracked != bool(figures.get("residency")):
@@ -141,6 +142,7 @@ class StateStore(Manifests):
         state.positions = manifest["positions"]
         state.results = manifest["results"]
         state.learned = edges_from_json(manifest.get("learned", ()))
+        state.since = manifest.get("since", 0)
 
     def _fill_operator(
         self, state: OperatorState, figures: dict[str, Any], fresh: bool, grown: Callable[[], None]
@@ -303,6 +305,8 @@ class StateStore(Manifests):
         }
         if state.learned:
             body["learned"] = edges_to_json(state.learned)
+        if state.since:
+            body["since"] = state.since
         checked_json.publish(self.directory, manifest_name(version), attempt, body)
         published = self.manifest(version)
         if any(_compared(published, name) != _compared(body, name) for name in ("positions", "rows", "residency")):

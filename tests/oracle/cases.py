@@ -69,13 +69,15 @@ def tables(draw: st.DrawFn, first_number: int, most_rows: int, null_share: int) 
 
 @st.composite
 def graphs(draw: st.DrawFn, inputs: int, star: bool) -> list[str]:
-    """Equalities that connect all inputs: a star over one column, or a tree with some more edges."""
+    """Equalities that connect all inputs: a star over one column, or a tree; and some more edges."""
+    edges, pairs = list[str](), list[tuple[int, int]]()
+    extra = draw(st.lists(st.tuples(st.integers(0, inputs - 1), st.integers(0, inputs - 1)), max_size=2))
     if star:
         family = draw(st.sampled_from([f for f in FAMILIES if len(f) == 1]))
-        return [f"r0.{family[0]} = r{i}.{family[0]}" for i in range(1, inputs)]
-    edges = []
-    extra = draw(st.lists(st.tuples(st.integers(0, inputs - 1), st.integers(0, inputs - 1)), max_size=2))
-    pairs = [(draw(st.integers(0, i - 1)), i) for i in range(1, inputs)] + [(a, b) for a, b in extra if a != b]
+        edges = [f"r0.{family[0]} = r{i}.{family[0]}" for i in range(1, inputs)]
+    else:
+        pairs = [(draw(st.integers(0, i - 1)), i) for i in range(1, inputs)]
+    pairs += [(min(a, b), max(a, b)) for a, b in extra if a != b]
     for a, b in pairs:
         for _ in range(draw(st.sampled_from([1, 1, 1, 2]))):
             family = draw(st.sampled_from(FAMILIES))

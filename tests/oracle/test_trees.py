@@ -9,6 +9,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pyarrow as pa
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -50,16 +51,28 @@ def tree_rows(case: Case, seed: int, **options: str) -> Rows:
 
 
 def changing_rows(case: Case, seeds: list[int], **options: str) -> Rows:
-    """The results where the query is stopped after every batch and started again with another plan."""
-    with tempfile.TemporaryDirectory() as state:
-        return rows(list(_changing(case, seeds, {**options, "stateLocation": state})))
+    """The results where the query is stopped after every batch and started again with another plan.
+
+    Each batch runs in one of two workers, which have seen different batches before.
+    """
+    with tempfile.TemporaryDirectory() as state, pytest.MonkeyPatch.context() as patch:
+        workers = task.StateCache(), task.StateCache()
+        patch.setattr(task, "_CACHE", workers[0])
+        return rows(list(_changing(case, seeds, workers, patch, {**options, "stateLocation": state})))
 
 
-def _changing(case: Case, seeds: list[int], options: dict[str, str]) -> Iterator[pa.Table]:
-    task._CACHE.clear()
+def _changing(
+    case: Case,
+    seeds: list[int],
+    workers: tuple[task.StateCache, ...],
+    patch: pytest.MonkeyPatch,
+    options: dict[str, str],
+) -> Iterator[pa.Table]:
     spec, start, batch = spec_of(case), None, 0
     while True:
-        plan = any_tree(spec, seeds[batch % len(seeds)])
+        seed = seeds[batch % len(seeds)]
+        plan = any_tree(spec, seed // 2)
+        patch.setattr(task, "_CACHE", workers[seed % 2])
         everything = scripted(case.scripts, case.query, plan=plan, partitions=str(case.partitions), **options)
         current = reader(everything)
         start = current.initialOffset() if start is None else start
@@ -70,7 +83,8 @@ def _changing(case: Case, seeds: list[int], options: dict[str, str]) -> Iterator
         if fault in (CRASH, TORN):
             for partition in current.partitions(start, end):
                 consume(current.read(partition), None if fault == CRASH else 1)
-            task._CACHE.clear()
+            for worker in workers:
+                worker.clear()
             current = reader(everything)
         found = [b for partition in current.partitions(start, end) for b in current.read(partition)]
         yield pa.Table.from_batches(found, current._spec.schema)

@@ -12,8 +12,11 @@ import pytest
 
 from spark_mjoin import task
 from spark_mjoin.errors import OptionError, StateError
+from spark_mjoin.metrics import edges_from_json
+from spark_mjoin.phases import replan
 from spark_mjoin.planner import choice, decompose
 from spark_mjoin.state.manifests import Manifests
+from spark_mjoin.state.operator import OperatorState
 from tests.harness import ReadAllAvailable, Rows, reader, rows, run, scripted
 
 CHAIN = "SELECT a.n AS an, b.n AS bn, c.n AS cn FROM a JOIN b ON a.x = b.x JOIN c ON b.y = c.y"
@@ -70,6 +73,15 @@ def test_an_intermediate_result_is_stored_once_and_shown(tmp_path: Path) -> None
     assert shown["aProbeOrder"] == "a > b" and shown["cProbeOrder"] == "c > (a b)"
 
 
+def test_all_joins_of_a_plan_are_split_over_partitions_by_the_same_key(tmp_path: Path) -> None:
+    """a and b have one key in common besides the one that all three have."""
+    query = f"{CHAIN} AND a.y = b.y"
+    scripts = {alias: [table(n + ord(alias), 40, 40 * n, x=4, y=5) for n in range(2)] for alias in "abc"}
+    expected = results_of(scripted(scripts, query, plan="(a b c)"), tmp_path / "one")
+    found = results_of(scripted(scripts, query, plan="((a b) c)", partitions="3"), tmp_path / "tree")
+    assert found == expected and expected
+
+
 def test_the_planner_changes_the_tree_when_that_pays(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     scripts = chain(12)
     expected = results_of(scripted(scripts, CHAIN, plan="(a b c)"), tmp_path / "one")
@@ -78,12 +90,32 @@ def test_the_planner_changes_the_tree_when_that_pays(tmp_path: Path, caplog: pyt
     with caplog.at_level(logging.INFO, "spark_mjoin.reader"), pytest.MonkeyPatch.context() as patch:
         patch.setattr(decompose, "NEAR", 0.0)  # the work of so few rows is little, whatever the plan
         patch.setattr(choice, "HORIZON_SECONDS", 1e6)
+        patch.setattr(choice, "PATIENCE", 0.0)
         found = list(steps(options))
     trees = [manifests[0]["tree"] for _, manifests, _ in found]
     assert trees[0] == [0, 1, 2] and [[0, 1], 2] in trees
     assert rows([results for _, _, results in found]) == expected
     (said,) = [r.message for r in caplog.records if r.message.startswith("plan ((a b) c)")]
     assert "s of work where" in said
+
+
+def test_a_tree_is_not_chosen_for_a_batch_that_may_not_come(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """With a budget Spark asks for an offset when nothing is new, and does not run it; the choice would be lost."""
+    monkeypatch.setattr(decompose, "NEAR", 0.0)
+    monkeypatch.setattr(choice, "HORIZON_SECONDS", 1e6)
+    options = {**scripted(chain(12), CHAIN, memory="100m"), "stateLocation": str(tmp_path)}
+    *_, (end, manifests, _) = steps({**options, "plan": "(a b c)"})
+    current = reader(options)
+    before = current._planned_at(end)
+    planned = [current._planner.next_batch(before, manifests, m, [100.0, 100.0, 400.0], False) for m in ("", "abc")]
+    assert [p.plan.tree for p in planned] == [(0, 1, 2), ((0, 1), 2)]
+
+
+def test_counts_are_in_the_same_order_whether_a_state_was_loaded_or_not(tmp_path: Path) -> None:
+    """Orders are found by sums over them, and every attempt at a batch must find the same."""
+    *_, (_, (manifest,), _) = steps({**scripted(chain(3), CHAIN, plan="(a b c)"), "stateLocation": str(tmp_path)})
+    ((_, state),) = [kept for (location, _), kept in task._CACHE._states.items() if str(tmp_path) in location]
+    assert list(state.root.edges.items()) == list(edges_from_json(manifest["operators"][0]["edges"]).items())
 
 
 def test_what_was_learned_outlives_a_change_of_plan(tmp_path: Path) -> None:
@@ -100,6 +132,65 @@ def test_what_was_learned_outlives_a_change_of_plan(tmp_path: Path) -> None:
     known = current._planner.statistics(current._manifests(end), [1.0, 1.0, 1.0])
     assert known.selectivity(0, 1) == pytest.approx(1 / 4000, rel=0.5)
     assert known.selectivity(1, 2) == pytest.approx(1 / 10, rel=0.2)
+
+
+def test_a_worker_that_has_missed_a_change_of_plan_and_back_reads_the_state_anew(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Results that were found again are in another order than those that the worker has."""
+    scripts = {alias: [table(7 * n + ord(alias), 60, 60 * n, x=20, y=20) for n in range(6)] for alias in "abc"}
+    expected = results_of(scripted(scripts, CHAIN, plan="(a b c)"), tmp_path / "one")
+    workers = task.StateCache(), task.StateCache()
+    start, found = None, []
+    for worker, plan in [(0, "((a b) c)")] * 2 + [(1, "(a b c)"), (1, "((a b) c)")] + [(0, "((a b) c)")] * 2:
+        current = reader(scripted(scripts, CHAIN, plan=plan, stateLocation=str(tmp_path / "two")))
+        monkeypatch.setattr(task, "_CACHE", workers[worker])
+        start = start or current.initialOffset()
+        end = current.latestOffset(start, ReadAllAvailable())
+        found += [b for partition in current.partitions(start, end) for b in current.read(partition)]
+        start = end
+    assert rows(pa.Table.from_batches(found, current._spec.schema)) == expected
+
+
+STAR = """SELECT a.n AS an, b.n AS bn, c.n AS cn, d.n AS dn
+          FROM a JOIN b ON a.x = b.x JOIN c ON b.x = c.x JOIN d ON c.x = d.x
+          WHERE a.n % 50 = b.n % 50 AND c.n % 50 = d.n % 50"""
+
+
+def changed(plans: list[str], state: Path, **options: str) -> Rows:
+    """The results of a star join whose plan is the next one in every batch, and the last one to the end."""
+    task._CACHE.clear()
+    scripts = {alias: [table(7 * n + ord(alias), 400, 400 * n, x=100) for n in range(5)] for alias in "abcd"}
+    start, found = None, []
+    while True:
+        plan = plans.pop(0) if len(plans) > 1 else plans[0]
+        current = reader(scripted(scripts, STAR, plan=plan, stateLocation=str(state), **options))
+        start = start or current.initialOffset()
+        end = current.latestOffset(start, ReadAllAvailable())
+        if end == start:
+            return rows(pa.Table.from_batches(found, current._spec.schema))
+        found += [b for partition in current.partitions(start, end) for b in current.read(partition)]
+        start = end
+
+
+@pytest.mark.parametrize(("before", "after"), [("((a b) c d)", "((a b c) d)"), ("(a b c d)", "((a b) (c d))")])
+def test_a_plan_changes_while_rows_are_on_disk(
+    before: str, after: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What the old plan gives and counts at its end is about its own joins, and its rows make room for the new ones."""
+    held: list[int] = []
+    build = replan._Change.build
+
+    def building(change: replan._Change, operator: OperatorState) -> None:
+        held.append(change.old.nbytes() + change.new.nbytes())
+        build(change, operator)
+
+    monkeypatch.setattr(replan._Change, "build", building)
+    expected = changed(["(a b c d)"], tmp_path / "one")
+    assert not held
+    spilling = {"memory": "150k", "flush": "coordinated", "blockingThreshold": "1"}
+    assert changed([before] * 3 + [after], tmp_path / "two", **spilling) == expected
+    assert held and max(held) <= 150 << 10
 
 
 def restarted(plan: str, state: Path, **budget: str) -> Rows:
@@ -153,3 +244,18 @@ def test_plans_may_be_written_in_several_ways(plan: str) -> None:
     start = {"query": "q", "version": 0, "positions": dict.fromkeys("abc", 0)}
     planned = current._planner.next_batch(current._planned_at(start), [None], "abc", [0.0] * 3, False)
     assert planned.plan.tree == ((0, 1), 2)
+
+
+def test_before_the_first_row_orders_follow_what_the_user_expects(tmp_path: Path) -> None:
+    star = "SELECT a.n AS an, b.n AS bn, c.n AS cn FROM a JOIN b ON a.x = b.x JOIN c ON a.x = c.x"
+    scripts = {alias: [table(n, 10, 0, x=5)] for n, alias in enumerate("abc")}
+    options = {**scripted(scripts, star), "stateLocation": str(tmp_path), "plan": "(a b c)"}
+    expected = {f"source.{alias}.expectedRowsPerSecond": "100" for alias in "abc"}
+    selective = {"expectedSelectivity": "a.b: 0.5, a.c: 1e-6, b.c: 1e-6"}
+
+    def planned(given: dict[str, str]) -> Any:
+        current = reader({**options, **given})
+        return current.latestOffset(current.initialOffset(), ReadAllAvailable()).get("plan", {}).get("orders")
+
+    assert planned(expected | selective) == (((2, 1), (2, 0), (0, 1)),)
+    assert planned(selective) is None  # nothing is known of the rows: the task goes by what comes

@@ -17,6 +17,7 @@ import org.apache.hadoop.fs.FileSystem;
 import org.apache.hadoop.fs.LocalFileSystem;
 import org.apache.hadoop.fs.RawLocalFileSystem;
 import org.apache.hadoop.fs.permission.FsPermission;
+import org.apache.hadoop.util.Shell;
 import org.apache.spark.sql.execution.streaming.checkpointing.FileSystemBasedCheckpointFileManager;
 
 /**
@@ -85,7 +86,9 @@ final class LocalCheckpoints extends FileSystemBasedCheckpointFileManager {
     if (Files.exists(checksumOf(source))) {
       Files.move(checksumOf(source), checksumOf(target), StandardCopyOption.ATOMIC_MOVE);
     }
-    force(target.getParent(), StandardOpenOption.READ);
+    if (!Shell.WINDOWS) { // where a directory cannot be opened
+      force(target.getParent(), StandardOpenOption.READ);
+    }
   }
 
   private Path local(org.apache.hadoop.fs.Path path) {
