@@ -31,7 +31,26 @@ def graph(spec: JoinSpec) -> list[str]:
 
 def foreseen(expected: Expectation) -> list[str]:
     """All that is expected of a join."""
-    return [*inputs(expected), *plan(expected), *probing(expected), *future(expected)]
+    return [*inputs(expected), *windows(expected), *plan(expected), *probing(expected), *future(expected)]
+
+
+def windows(expected: Expectation) -> list[str]:
+    """How long the rows of each input count, and how many that is; nothing where no input has a window."""
+    if not expected.spec.windowed:
+        return []
+    rows = []
+    for input, rate in zip(expected.spec.inputs, expected.knowledge.rates, strict=True):
+        window, at = input.window, "" if input.time is None else input.stored[input.time].name
+        late = "" if input.time is None else drawing.seconds(input.lateness / 1e6)
+        if window is None:
+            rows.append([input.alias, "none: its rows stay", at, late, "all"])
+        elif window.in_rows:
+            rows.append([input.alias, f"{window.size} rows", at, late, count(window.size)])
+        else:
+            inside = count(rate.value * window.size / 1e6) if rate.value else "?"
+            rows.append([input.alias, drawing.seconds(window.size / 1e6), at, late, inside])
+    table = drawing.table(["input", "window", "event time", "late after", "rows inside"], rows)
+    return drawing.titled("WINDOWS", table, [f"{INDENT}RATES AND STATE below is about all rows, as if there were none"])
 
 
 def inputs(expected: Expectation) -> list[str]:

@@ -155,6 +155,23 @@ RATES = {"source.a.expectedRowsPerSecond": "100", "source.b.expectedRowsPerSecon
 RATES |= {"source.c.expectedRowsPerSecond": "1"}
 
 
+def test_windows_are_shown_with_the_rows_that_are_inside(monkeypatch: pytest.MonkeyPatch) -> None:
+    assert "WINDOWS" not in str(explained(STAR | RATES))
+    at = pa.schema({**EMPTY, "at": pa.timestamp("us", "UTC")}).empty_table()
+    timed = {"window": "10 minutes", "source.b.window": "500 rows", "source.c.window": "none"}
+    for alias in "abc":
+        monkeypatch.setitem(SCRIPTS, alias, [at])
+        timed |= {f"source.{alias}.timestamp": "at", f"source.{alias}.watermark": "1 minute"}
+    made = explained(STAR | RATES | timed)
+    shown = [re.split(r"  +", line.strip()) for line in section(made, "WINDOWS").splitlines()[1:4]]
+    assert shown == [
+        ["a", "10 min", "at", "1 min", "60,000"],
+        ["b", "500 rows", "at", "1 min", "500"],
+        ["c", "none: its rows stay", "at", "1 min", "all"],
+    ]
+    assert "because: a join with windows stores no intermediate results" in section(made, "PLAN")
+
+
 def test_without_rates_nothing_is_made_up() -> None:
     made = explained(join("a b c", CHAIN))
     assert re.search(r"a +\? +not known", section(made, "INPUTS"))
