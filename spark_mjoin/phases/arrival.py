@@ -113,8 +113,10 @@ def _delivered(state: OperatorState, number: int, batch: pa.RecordBatch) -> pa.R
     newest = None
     if input.time is not None:
         newest = pc.max(batch.column(input.stored[input.time].name).cast(pa.int64())).as_py()
-    state.progress.deliver(number, batch.num_rows, newest, state.residency.events)
-    if input.window is not None and input.window.in_rows:
+    counted = input.window is not None and input.window.in_rows
+    state.progress.deliver(number, batch.num_rows, newest, state.residency.events, counted)
+    if counted:
+        assert input.window is not None
         name = input.stored[input.window.position].name
         batch = batch.append_column(name, pa.array(np.arange(first, first + batch.num_rows, dtype=np.int64)))
     return batch

@@ -1,7 +1,7 @@
 """How far the inputs of a windowed join have come, and which of their rows were dropped because of it.
 
     read, seen     rows that an input has delivered, and its largest event time: before filters, of all partitions alike
-    counts         (event, rows): how many rows an input had delivered by an arrival, for windows in rows
+    counts         (event, rows): how many rows an input with a window in rows had delivered by an arrival
     dropped        per input and bucket (position, event): rows at or before the position that arrived before the event
                    are not in the state any more, though a segment may still hold them
 
@@ -48,13 +48,14 @@ class Progress:
             self.positions = np.full((self.inputs, BUCKETS), BEFORE_ALL, np.int64)
             self.events = np.zeros((self.inputs, BUCKETS), np.int32)
 
-    def deliver(self, input: int, rows: int, newest: int | None, event: int) -> None:
-        """An input has delivered rows, with such an event time at the most."""
+    def deliver(self, input: int, rows: int, newest: int | None, event: int, counted: bool) -> None:
+        """An input has delivered rows, with such an event time at the most; counted: its window is in rows."""
         self.read[input] += rows
         before = self.seen[input]
         if newest is not None:
             self.seen[input] = newest if before is None else max(before, newest)
-        self.counts[input].append((event, self.read[input]))
+        if counted:
+            self.counts[input].append((event, self.read[input]))
 
     def forget_counts(self, before: int) -> None:
         """No combination whose youngest row arrived before an event will be looked at any more."""

@@ -41,7 +41,7 @@ def overflow_options(draw: st.DrawFn, case: WindowCase) -> dict[str, str]:
 
 
 @given(window_cases())
-@settings(max_examples=300)
+@settings(max_examples=200)
 def oracle_windows_are_what_they_are_defined_to_be(case: WindowCase) -> None:
     assert engine_rows(case) == case.results()
 
