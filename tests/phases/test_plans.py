@@ -2,6 +2,8 @@
 
 import json
 import logging
+import re
+from collections import Counter
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
@@ -11,7 +13,7 @@ import pyarrow as pa
 import pytest
 
 from spark_mjoin import task
-from spark_mjoin.errors import OptionError, StateError
+from spark_mjoin.errors import MemoryBudgetError, OptionError, StateError
 from spark_mjoin.metrics import edges_from_json
 from spark_mjoin.phases import replan
 from spark_mjoin.planner import choice, decompose
@@ -190,6 +192,41 @@ def test_a_plan_changes_while_rows_are_on_disk(
     spilling = {"memory": "150k", "flush": "coordinated", "blockingThreshold": "1"}
     assert changed([before] * 3 + [after], tmp_path / "two", **spilling) == expected
     assert held and max(held) <= 150 << 10
+
+
+def inflating(monkeypatch: pytest.MonkeyPatch) -> dict[str, list[pa.Table]]:
+    """Every row of a meets every row of b, all in one batch."""
+    monkeypatch.setattr("tests.scripted.CHUNK_ROWS", 1000)
+    ones = pa.table({"n": np.arange(900), "x": np.zeros(900, np.int64)})
+    few = pa.table({"n": [1], "y": [7]})
+    return {"a": [ones], "b": [ones.append_column("y", ones["n"])], "c": [few, few]}
+
+
+def test_a_batch_that_inflates_below_keeps_to_the_budget(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    options = scripted(inflating(monkeypatch), CHAIN, plan="((a b) c)", memory="4m", stateLocation=str(tmp_path))
+    found = list(steps(options))
+    (manifest,) = found[0][1]
+    assert manifest["operators"][0]["rows"] == [900 * 900, 1]
+    assert manifest["batch"]["memoryPeakBytes"] < 8 << 20
+    assert rows(results for _, _, results in found) == Counter({(n, 7, 1): 2 for n in range(900)})
+
+
+@pytest.mark.parametrize("before", ["((a b) c)", "(a b c)"], ids=["arriving", "built"])
+def test_more_intermediate_rows_than_fit_are_an_error_at_once(
+    before: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    options = scripted(inflating(monkeypatch), CHAIN, memory="4m", overflow="fail", stateLocation=str(tmp_path))
+    start = None
+    with pytest.raises(MemoryBudgetError, match="its share of option 'memory' is 4,194,304") as error:
+        for plan in (before, "((a b) c)"):
+            current = reader({**options, "plan": plan})
+            start = start or current.initialOffset()
+            end = current.latestOffset(start, ReadAllAvailable())
+            for partition in current.partitions(start, end):
+                list(current.read(partition))
+            start = end
+    needed = re.search(r"needs ([\d,]+) bytes", str(error.value))
+    assert needed is not None and int(needed[1].replace(",", "")) < 8 << 20
 
 
 def restarted(plan: str, state: Path, **budget: str) -> Rows:
