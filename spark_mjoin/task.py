@@ -47,8 +47,7 @@ def run(task: PartitionTask, attempt: str) -> Iterator[pa.RecordBatch]:
         check = partial(_check_budget, task)
         batch = Pipeline(state, store, task.plan, task.version + 1, attempt, counts, time.perf_counter, check)
         yield from _advance(task, task.ranges, batch)
-        if task.location is not None:
-            _commit(batch, task.end)
+        if task.location is not None and _commit(batch, task.end):
             _CACHE.put(task, batch.state)
 
 
@@ -79,7 +78,8 @@ def _advance(task: PartitionTask, ranges: Mapping[str, list[Range]], batch: Pipe
                 yield from batch.disk_work(work)
 
 
-def _commit(batch: Pipeline, positions: Mapping[str, Position]) -> None:
+def _commit(batch: Pipeline, positions: Mapping[str, Position]) -> bool:
+    """Commit a batch; whether its state can be gone on with."""
     counts, operators = batch.counts, batch.state.operators
     counts.memory_bytes = batch.state.nbytes()
     counts.rows_resident = sum(table.rows for operator in operators for table in operator.tables)
@@ -87,7 +87,7 @@ def _commit(batch: Pipeline, positions: Mapping[str, Position]) -> None:
     missing = zip(operators, batch.state.worth(), strict=True)
     owed = sum(float(operator.groups.missing().sum()) * worth for operator, worth in missing)
     counts.expected_results = batch.state.results + counts.rows_out + owed
-    batch.store.commit(batch.state, batch.version, positions, counts, batch.attempt)
+    return batch.store.commit(batch.state, batch.version, positions, counts, batch.attempt)
 
 
 def load(task: PartitionTask, store: StateStore, attempt: str) -> PartitionState:

@@ -229,8 +229,11 @@ def test_more_intermediate_rows_than_fit_are_an_error_at_once(
     assert needed is not None and int(needed[1].replace(",", "")) < 8 << 20
 
 
-def restarted(plan: str, state: Path, **budget: str) -> Rows:
-    """The results of three batches under one condition, and of the rest under another."""
+def restarted(plan: str, state: Path, crash: bool = False, **budget: str) -> Rows:
+    """The results of three batches under one condition, and of the rest under another.
+
+    With a crash the first of the rest was run under the old condition, and committed, before Spark lost it.
+    """
     task._CACHE.clear()
     scripts, start, found = chain(6), None, []
     for condition in ["a.n < b.n"] * 3 + ["a.n > b.n"] * 3:
@@ -239,16 +242,21 @@ def restarted(plan: str, state: Path, **budget: str) -> Rows:
         end = current.latestOffset(start, ReadAllAvailable())
         found += [b for partition in current.partitions(start, end) for b in current.read(partition)]
         start = end
+        if crash and start["version"] == 3:
+            for partition in current.partitions(start, current.latestOffset(start, ReadAllAvailable())):
+                list(current.read(partition))
+            task._CACHE.clear()
     return rows(pa.Table.from_batches(found, current._spec.schema))
 
 
+@pytest.mark.parametrize("crash", [False, True], ids=["stopped", "crashed"])
 @pytest.mark.parametrize("budget", [{}, {"memory": "10m"}], ids=["in memory", "budget"])
 def test_other_conditions_after_a_restart_make_intermediate_results_anew(
-    budget: dict[str, str], tmp_path: Path
+    budget: dict[str, str], crash: bool, tmp_path: Path
 ) -> None:
     """As where all is in one join: what is complete stays, what comes later obeys the new query."""
-    expected = restarted("(a b c)", tmp_path / "one", **budget)
-    assert restarted("((a b) c)", tmp_path / "tree", **budget) == expected
+    expected = restarted("(a b c)", tmp_path / "one", crash, **budget)
+    assert restarted("((a b) c)", tmp_path / "tree", crash, **budget) == expected
     assert expected
 
 
