@@ -75,6 +75,8 @@ class Planner:
         if self.settings.plan is not None:
             return trees.parse(self.settings.plan, self.spec), "option 'plan' says so"
         statistics = self.statistics(committed, rates)
+        if not any(statistics.rates):  # as in the first batch after a restart: not a look that counts
+            return before.tree, "no rates of arrival are known"
         rows = sum(statistics.rows)
         if rows < LOOK_AGAIN * self._judged_rows:
             return before.tree, "the rows have not grown enough to look again"
