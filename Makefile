@@ -36,14 +36,14 @@ types: $(STAMP) ## mypy, strict on the package
 	$(BIN)/mypy
 
 test: lint types jar ## lint, types and all tests: what CI runs
-	$(BIN)/python -m pytest
+	$(BIN)/python -m pytest -n 2
 
 test-matrix: $(STAMP) jar ## the tests on Spark with each version that is claimed, and that others are refused
 	@test -x $(OLDEST)/bin/python || $(PYTHON) -m venv $(OLDEST)
 	$(OLDEST)/bin/pip install --quiet --disable-pip-version-check 'pyspark[connect]>=4.2,<4.3' --editable '.[dev]'
 	for python in $(BIN)/python $(OLDEST)/bin/python; do \
 		$$python -c 'import pyspark; print("Spark", pyspark.__version__)' && \
-		PYSPARK_PYTHON=$(abspath .)/$$python $$python -m pytest tests/spark tests/jar || exit 1; \
+		PYSPARK_PYTHON=$(abspath .)/$$python $$python -m pytest -n 2 tests/spark tests/jar || exit 1; \
 	done
 	@test -x $(REFUSED)/bin/python || $(PYTHON) -m venv $(REFUSED)
 	$(REFUSED)/bin/pip install --quiet --disable-pip-version-check 'pyspark>=4.1,<4.2'

@@ -41,8 +41,7 @@ def main(arguments: list[str] | None = None) -> int:
         unix_sockets=options.unix_sockets,
         state_memory=options.memory,
     )
-    settings = {"spark checkpoints": "without forks" if options.forkless_checkpoints else "stock"}
-    results = report.Results(options.scale, machine() | settings)
+    results = report.Results(options.scale, machine())
     for letter in options.workloads:
         for measurement in run_workload(WORKLOADS[letter], chosen, options):
             results.add(measurement)
@@ -147,9 +146,9 @@ def _parser() -> argparse.ArgumentParser:
     add("--no-verify", dest="verify", action="store_false", help="skip the untimed runs that compare the rows")
     add("--rocksdb", action="store_true", help="Spark's own joins with the RocksDB state store as well")
     add("--spark-one-batch", action="store_true", help="Spark's own joins without a per-trigger limit as well")
-    add("--forkless-checkpoints", action="store_true", help="set what saves Spark a fork per checkpoint file")
+    add("--forkless-checkpoints", action="store_true", help="Spark's own joins without a fork per file as well")
     add("--partitions", type=int, help="mjoin's option of that name (default: left out)")
-    add("--jar", action="store_true", help="mjoin with its jar in the session")
+    add("--no-jar", dest="jar", action="store_false", help="mjoin in Python alone, without its jar in the session")
     add("--unix-sockets", action="store_true", help="mjoin with Unix domain sockets between Spark and Python")
     add("--memory", help="mjoin with its option of that name as well, to see it overflow")
     add("--mjoin-memory", default="1g", help="spark.driver.memory for mjoin")

@@ -28,6 +28,7 @@ from typing import Any
 
 import pyarrow as pa
 
+import spark_mjoin
 from benchmarks import check, kernel
 from benchmarks.engines import RESULT_MARK, Measurement, Request
 from benchmarks.memory import PeakMemory
@@ -198,6 +199,8 @@ def _session(request: Request) -> Any:
         builder = builder.config(name, value)
     session = builder.getOrCreate()
     session.sparkContext.setLogLevel("ERROR")
+    if request.engine.jar:
+        spark_mjoin.enable(session)
     return session
 
 
@@ -236,7 +239,8 @@ def _stream(
 
 def _mjoin_frame(spark: Any, request: Request, dataset: Dataset, directory: Path) -> Any:
     reader = spark.readStream.format("mjoin").option("query", dataset.workload.query)
-    reader = reader.option("stateLocation", str(directory / "state"))
+    if not request.engine.jar:
+        reader = reader.option("stateLocation", str(directory / "state"))
     for alias in ALIASES:
         reader = reader.option(f"source.{alias}.format", "parquet")
         reader = reader.option(f"source.{alias}.path", str(dataset.path(alias)))

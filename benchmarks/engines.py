@@ -17,8 +17,6 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any, Literal
 
-import spark_mjoin
-
 REPOSITORY = Path(__file__).resolve().parent.parent
 RESULT_MARK = "BENCH-RESULT "
 
@@ -28,11 +26,12 @@ FORKLESS_CHECKPOINTS = {
     ),
     "spark.hadoop.fs.file.impl": "org.apache.hadoop.fs.RawLocalFileSystem",
 }
-"""For every Spark session, mjoin's and Spark's own, with --forkless-checkpoints.
+"""For Spark's own joins, once more, with --forkless-checkpoints.
 
 Without Hadoop's native library Spark forks a `chmod` or `readlink` for most files that it writes to a local disk. Two
-chained joins keep many state stores, so this slows Spark's own joins down more than mjoin. It is what one gets from
-`pip install pyspark` on a local disk, and so it is the default here; on HDFS or an object store it does not happen.
+chained joins keep many state stores, so this slows them down a lot. It is what one gets from `pip install pyspark` on a
+local disk, and so it is the default here; on HDFS or an object store it does not happen. These settings avoid it, at
+the price of files without checksums; `spark_mjoin.enable` has a way of its own.
 """
 
 UNIX_SOCKETS = {"spark.python.unix.domain.socket.enabled": "true"}
@@ -54,6 +53,8 @@ class Engine:
     """Spark settings on top of the common ones."""
     options: dict[str, str] = field(default_factory=dict)
     """mjoin options on top of sources, query and stateLocation."""
+    jar: bool = False
+    """`spark_mjoin.enable(spark)`, as the README has it; the state is in the checkpoint then."""
 
 
 @dataclass(frozen=True)
@@ -119,22 +120,21 @@ def engines(
     mjoin_memory: str,
     spark_memory: str,
     forkless_checkpoints: bool,
-    jar: bool = False,
+    jar: bool = True,
     unix_sockets: bool = False,
     state_memory: str | None = None,
 ) -> list[Engine]:
     """All engines of the asked-for groups, in the order of the table."""
     options = {} if partitions is None else {"partitions": str(partitions)}
     # Two shuffle partitions: one per core, as the state of a join is per partition and 200 would only add overhead.
-    common = FORKLESS_CHECKPOINTS if forkless_checkpoints else {}
-    tuned = common | {"spark.sql.shuffle.partitions": "2"}
+    tuned = {"spark.sql.shuffle.partitions": "2"}
     on_rocksdb = tuned | {
         "spark.sql.streaming.stateStore.providerClass": (
             "org.apache.spark.sql.execution.streaming.state.RocksDBStateStoreProvider"
         ),
         "spark.sql.streaming.stateStore.rocksdb.changelogCheckpointing.enabled": "true",
     }
-    ours = common | ({"spark.jars": spark_mjoin.jar_path()} if jar else {}) | (UNIX_SOCKETS if unix_sockets else {})
+    ours = UNIX_SOCKETS if unix_sockets else {}
     found = []
     for suffix, words, more in (("", "", {}), ("-spill", f", memory={state_memory}", {"memory": state_memory})):
         if suffix and state_memory is None:
@@ -149,11 +149,16 @@ def engines(
                     driver_memory=mjoin_memory,
                     conf=ours,
                     options=options | {k: v for k, v in more.items() if v is not None},
+                    jar=jar,
                 )
             )
     found += [
         Engine("spark", "spark", "Spark, micro-batches", 1, driver_memory=spark_memory, conf=tuned),
     ]
+    if forkless_checkpoints:
+        label = "Spark, micro-batches, forkless checkpoints"
+        conf = tuned | FORKLESS_CHECKPOINTS
+        found.append(Engine("spark-forkless", "spark", label, 1, driver_memory=spark_memory, conf=conf))
     if rocksdb:
         label = "Spark, micro-batches, RocksDB"
         found.append(Engine("spark-rocksdb", "spark", label, 1, driver_memory=spark_memory, conf=on_rocksdb))

@@ -1,6 +1,6 @@
 """What micro-batches cost when they do nothing: a Python source that gives a thousand numbers per batch, noop sink.
 
-    python -m benchmarks.floor [--batches 20] [--repeats 3] [--forkless-checkpoints] [--unix-sockets]
+    python -m benchmarks.floor [--batches 20] [--repeats 3] [--enable] [--forkless-checkpoints] [--unix-sockets]
 
 No streaming join in a Python source can be faster than this, with the same number of micro-batches. Prints the best of
 the repeats and what Spark says it spent the time on.
@@ -23,6 +23,7 @@ from pyspark.sql.datasource import DataSource, DataSourceStreamReader, InputPart
 from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadLimit, SupportsTriggerAvailableNow
 from pyspark.sql.types import StructType
 
+import spark_mjoin
 from benchmarks.engines import FORKLESS_CHECKPOINTS, UNIX_SOCKETS
 
 
@@ -65,6 +66,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(prog="python -m benchmarks.floor", description=__doc__.split("\n")[0])
     parser.add_argument("--batches", type=int, default=20)
     parser.add_argument("--repeats", type=int, default=3)
+    parser.add_argument("--enable", action="store_true", help="with spark_mjoin.enable(spark)")
     parser.add_argument("--forkless-checkpoints", action="store_true")
     parser.add_argument("--unix-sockets", action="store_true")
     options = parser.parse_args()
@@ -77,6 +79,8 @@ def main() -> None:
     spark = builder.getOrCreate()
     spark.sparkContext.setLogLevel("ERROR")
     spark.dataSource.register(Numbers)
+    if options.enable:
+        spark_mjoin.enable(spark)
     runs = [run(spark, options.batches) for _ in range(options.repeats + 1)][1:]  # the first warms up
     seconds, spent = min(runs, key=lambda r: r[0])
     print(f"{options.batches} micro-batches that do nothing: {seconds:.2f} s, best of {len(runs)}")

@@ -8,8 +8,9 @@ import sys
 from collections.abc import Sequence
 
 from spark_mjoin import calibrate
+from spark_mjoin.explaining import advice, explanation
 
-COMMANDS = {"calibrate": calibrate}
+COMMANDS = {"calibrate": calibrate, "explain": explanation, "advise": advice}
 
 
 def main(arguments: Sequence[str]) -> int:

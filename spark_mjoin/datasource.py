@@ -8,7 +8,6 @@ Nothing heavy is imported at the top: PySpark imports this module whenever it lo
 
 from __future__ import annotations
 
-from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from pyspark.sql.datasource import DataSource, DataSourceReader, DataSourceStreamReader
@@ -47,30 +46,9 @@ class MJoinDataSource(DataSource):
 
     def _compile(self) -> tuple[JoinSpec, Settings]:
         if self._compiled is None:
-            from spark_mjoin import sources
-            from spark_mjoin.config import Options
-            from spark_mjoin.errors import OptionError
-            from spark_mjoin.planner import tree
-            from spark_mjoin.planner.graph import plan_join
+            from spark_mjoin.loading import load
 
-            options = Options.parse(self.options)
-            schemas = []
-            for source in options.sources:
-                sources.limits(source.alias, dict(source.options))
-                schemas.append(sources.create(source.alias, source.format, dict(source.options)).schema())
-            spec, settings = plan_join(options, schemas), options.settings
-            used = {input.source for input in spec.inputs}
-            for idle in (s.alias for number, s in enumerate(spec.sources) if number not in used):
-                raise OptionError(f"source '{idle}' is not in option 'query': join it, or remove 'source.{idle}.…'")
-            if spec.star_class is None:
-                settings = replace(settings, partitions=1)  # no key that all inputs have to split the rows by
-                if settings.flush == "coordinated":
-                    raise OptionError(
-                        "option 'flush': 'coordinated' needs a key that all inputs have, and this join has none; "
-                        "'adaptive', 'largest' and 'random' work on every join"
-                    )
-            tree.chosen(settings.plan, spec)  # a plan that does not fit is an error now
-            self._compiled = spec, settings
+            self._compiled = load(self.options)
         return self._compiled
 
     def _require(self, schema: StructType) -> None:

@@ -20,6 +20,7 @@ from typing import Any
 from spark_mjoin.errors import JarError
 
 SPARK_VERSIONS = ("4.2", "4.3")  # as in jvm-shim/src/sparkmjoin/SparkVersions.java
+_CHECKPOINTS = "spark.sql.streaming.checkpointFileManagerClass"
 _JAR = Path(__file__).parent / "jars" / "spark-mjoin.jar"
 
 
@@ -34,11 +35,15 @@ def jar_path() -> str:
     return str(_JAR)
 
 
-def enable(spark: Any) -> bool:
+def enable(spark: Any, *, fast_checkpoints: bool | None = None) -> bool:
     """Add the jar to a running session, classic or Connect: metrics in the progress, state in the checkpoint.
 
-    Returns whether it is there. An installation without the jar gets a warning, and works as before; a Spark that
-    the jar was not made for is a JarError.
+    `fast_checkpoints` lets all queries of the session write checkpoints on a local disk without starting a process for
+    each file; checkpoints elsewhere are written as before. Not given, it is so where the master is `local` and nobody
+    has chosen a class for checkpoint files.
+
+    Returns whether the jar is there. An installation without it gets a warning, and works as before; a Spark that the
+    jar was not made for is a JarError.
     """
     version = str(spark.version)
     if ".".join(version.split(".")[:2]) not in SPARK_VERSIONS:
@@ -55,6 +60,11 @@ def enable(spark: Any) -> bool:
         spark.addArtifacts(path)
     else:
         spark.sql(f"ADD JAR '{_plain(path)}'")
+    if fast_checkpoints is None:
+        master, chosen = (str(spark.conf.get(name, "")) for name in ("spark.master", _CHECKPOINTS))
+        fast_checkpoints = bool(re.match(r"local(\[.*)?$", master)) and not chosen
+    if fast_checkpoints:
+        spark.conf.set(_CHECKPOINTS, "sparkmjoin.CheckpointFiles")
     return True
 
 

@@ -1,10 +1,16 @@
-"""What all tests share: how hypothesis works here, and which Python Spark's workers run."""
+"""What all tests share: how hypothesis works here, which Python Spark's workers run, and what xdist keeps together."""
 
 import os
+import re
 import sys
+from pathlib import Path
+from typing import Any
 
+import pytest
 from hypothesis import HealthCheck, settings
 
+STARTUP = str(Path(__file__).parent / "startup")
+os.environ["PYTHONPATH"] = os.pathsep.join([STARTUP, *filter(None, [os.environ.get("PYTHONPATH")])])
 os.environ["PYSPARK_PYTHON"] = os.environ["PYSPARK_DRIVER_PYTHON"] = sys.executable
 
 settings.register_profile(
@@ -14,3 +20,16 @@ settings.register_profile(
     suppress_health_check=[HealthCheck.too_slow, HealthCheck.function_scoped_fixture],
 )
 settings.load_profile("default")
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
+    """With `-n`, any process may take any test, except that scenarios of the jar that share a session stay together."""
+    from xdist.scheduler import LoadScopeScheduling
+
+    class Scheduler(LoadScopeScheduling):
+        def _split_scope(self, nodeid: str) -> str:
+            shared = re.search(r"::test_with_the_jar\[(\w[\w.-]*?)-(?:test|oracle|differential)_", nodeid)
+            return shared[1] if shared else nodeid
+
+    return Scheduler(config, log)

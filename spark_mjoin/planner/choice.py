@@ -45,7 +45,7 @@ class Planner:
     spec: JoinSpec
     settings: Settings
     costs: Costs
-    _judged_rows: float = field(default=-1.0, init=False)  # when the tree was last looked at
+    _judged_rows: int = field(default=-1, init=False)  # when the tree was last looked at
 
     def next_batch(
         self, before: Plan, committed: Committed, moving: Iterable[str], rates: Sequence[float], ended: bool
@@ -74,12 +74,12 @@ class Planner:
         """The tree of the next batch, and why it is this one."""
         if self.settings.plan is not None:
             return trees.parse(self.settings.plan, self.spec), "option 'plan' says so"
+        rows = sum(sum(manifest["rows"]) for manifest in committed if manifest is not None)
+        if rows < LOOK_AGAIN * self._judged_rows:
+            return before.tree, "the rows have not grown enough to look again"
         statistics = self.statistics(committed, rates)
         if not any(statistics.rates):  # as in the first batch after a restart: not a look that counts
             return before.tree, "no rates of arrival are known"
-        rows = sum(statistics.rows)
-        if rows < LOOK_AGAIN * self._judged_rows:
-            return before.tree, "the rows have not grown enough to look again"
         self._judged_rows = rows
         choice = self.choice(before, committed, statistics)
         return choice.tree, choice.reason
@@ -111,13 +111,18 @@ class Planner:
         """The probing orders of every operator of the tree, as far as anything is known, and how they came to be."""
         planned: list[tuple[orders.Targets | None, ...]] = []
         choices: list[orders.Choice] = []
-        _, given = expected_of(self.spec, self.settings.expected)
+        rates, given = expected_of(self.spec, self.settings.expected)
         for place in trees.layout(self.spec, tree):
-            current = before.orders[place.number] if before.tree == tree and before.orders else None
+            none: list[orders.Targets | None] = [None] * len(place.spec.inputs)
+            current = before.orders[place.number] if before.tree == tree and before.orders else none
             figures = [m["operators"][place.number] for m in committed if m is not None and tree_of(m) == tree]
-            own, made = orders.plan_orders(
-                place.spec, figures, current or [None] * len(place.spec.inputs), _between_members(place, given)
-            )
+            own, made = none, list[orders.Choice]()
+            if figures:
+                own, made = orders.plan_orders(place.spec, figures, current, between_members(place, given))
+            elif all(len(leaves) == 1 and rates[leaves[0]] for leaves in place.leaves):  # what the user expects
+                rows = [rates[leaves[0]] * HORIZON_SECONDS for leaves in place.leaves]
+                expected = Statistics.of(place.spec, rows, given=between_members(place, given))
+                own, made = orders.choose_all(expected, rows, current)
             planned.append(tuple(own))
             choices += made
         return tuple(planned), choices
@@ -164,7 +169,7 @@ def _has_overflowed(manifest: Mapping[str, Any]) -> bool:
     return any(any(o["residency"]["departures"]) for o in manifest["operators"] if "residency" in o)
 
 
-def _between_members(place: OperatorSpec, given: Mapping[Pair, float]) -> dict[Pair, float]:
+def between_members(place: OperatorSpec, given: Mapping[Pair, float]) -> dict[Pair, float]:
     """Selectivities of pairs of inputs, as far as both are members of an operator."""
     member = {leaves[0]: m for m, leaves in enumerate(place.leaves) if len(leaves) == 1}
     return {(member[a], member[b]): s for (a, b), s in given.items() if a in member and b in member}

@@ -49,6 +49,7 @@ BATCH_ROWS = 131_072
 _SMALL_ROWS = 65_536  # smaller batches are put together: below some 10,000 rows the cost per batch shows
 _JSON_CHUNK_BYTES = 4 << 20
 _CSV_BLOCK_BYTES = 8 << 20
+_TEXT_PIECE_BYTES = 4096
 
 _CODECS = {".gz": "gzip", ".bz2": "bz2", ".zst": "zstd"}
 
@@ -73,9 +74,23 @@ class File:
 
     def open_text(self) -> pa.NativeFile:
         """Decompressed, where the name says that it is compressed."""
+        return self._text(self.open())
+
+    def _text(self, handle: pa.NativeFile) -> pa.NativeFile:
         codec = next((c for end, c in _CODECS.items() if self.stat.path.lower().endswith(end)), None)
-        handle = self.open()
         return pa.CompressedInputStream(handle, codec) if codec else handle
+
+    def beginning(self, n: int) -> tuple[bytes, int]:
+        """What the first n bytes of the file are as text, and how many bytes these are."""
+        stored = self.head(n)
+        text, parts = self._text(pa.BufferReader(stored)), list[bytes]()
+        try:
+            while piece := bytes(text.read(_TEXT_PIECE_BYTES)):
+                parts.append(piece)
+        except OSError:  # compressed text that is cut off in the middle, as it is bound to be
+            if len(stored) == self.stat.size:
+                raise
+        return b"".join(parts), len(stored)
 
     def tail(self, n: int) -> bytes:
         with self.open() as handle:

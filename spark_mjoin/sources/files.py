@@ -42,8 +42,9 @@ from spark_mjoin.model import Position, Range
 from spark_mjoin.schema import parse_ddl
 from spark_mjoin.sources.file_formats import Arrow, ColumnError, Csv, File, FileFormat, Json, Parquet
 from spark_mjoin.sources.options import Options
-from spark_mjoin.sources.protocol import Limits, SourceLog
+from spark_mjoin.sources.protocol import Limits, SourceLog, Survey
 from spark_mjoin.sources.storage import FileStat, exists, find, is_glob, storage
+from spark_mjoin.sources.survey import rate, rows_in
 
 _log = logging.getLogger(__name__)
 
@@ -185,6 +186,18 @@ class FileSource:
             if high is None or low < high:
                 ranges.append({k: entry[k] for k in ("path", "size", "mtime_ns")} | {"start": low, "end": high})
         return ranges
+
+    def survey(self, rows: int, log: SourceLog) -> Survey:
+        self.freeze(log)
+        start, entries = self.initial(), log.read(0, len(log))
+        ranges = self.plan(start, self.latest(start, Limits(), log), log)
+        try:
+            found = rows_in(self._store, self._format, entries, self.schema())
+        except (ColumnError, pa.ArrowException, OSError) as e:
+            raise self._unreadable(self._path, e) from e
+        basis = f"{len(entries)} file{'' if len(entries) == 1 else 's'}, {sum(e['size'] for e in entries):,} bytes"
+        sampled = [{**each, "end": rows} for each in ranges]
+        return Survey(sampled, found, basis, rate(entries, found, time.time()))
 
     def behind(self, position: Position, log: SourceLog) -> int:
         found = len(log) + len(self._unread) if self._end is None else self._end

@@ -18,7 +18,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import Any, Protocol, runtime_checkable
 
 import pyarrow as pa
 
@@ -75,3 +75,22 @@ class Source(Protocol):
 
     def read(self, range: Range, columns: Sequence[str]) -> Iterator[pa.RecordBatch]:
         """The rows of a range, restricted to `columns`, in that order and in canonical types."""
+
+
+@dataclass(frozen=True)
+class Survey:
+    """What a query that begins now would find, as far as a source can tell without reading its rows."""
+
+    ranges: list[Range]  # the first rows: as many as were asked for, and not many more
+    rows: float | None  # that are there now; None: it cannot tell
+    basis: str  # of that, in words: `12 files, 3.4 MiB`
+    rows_per_second: float | None = None  # that come; None: it cannot tell
+    most: float | None = None  # rows at which it ends; None: it cannot tell, or it has no end
+
+
+@runtime_checkable
+class Surveyed(Protocol):
+    """A source that can say how much it has; one that cannot is read from its beginning."""
+
+    def survey(self, rows: int, log: SourceLog) -> Survey:
+        """Look around for a sample of so many rows. Reads no more than a little of a few files to do so."""

@@ -45,10 +45,11 @@ from spark_mjoin.errors import SourceError, listed
 from spark_mjoin.model import Position, Range
 from spark_mjoin.schema import TIMESTAMP
 from spark_mjoin.sources.options import Options
-from spark_mjoin.sources.protocol import Limits, SourceLog
+from spark_mjoin.sources.protocol import Limits, SourceLog, Survey
 
 BATCH_ROWS = 65_536
 _MOST_ROWS = 1 << 62
+_SURVEYED_SECONDS = 3_600  # over which a rate that changes is averaged
 
 U64 = npt.NDArray[np.uint64]
 I64 = npt.NDArray[np.int64]
@@ -108,6 +109,15 @@ class WisconsinSource:
 
     def behind(self, position: Position, log: SourceLog) -> int:
         return max(0, self._available(position["since"]) - int(position["rows"]))
+
+    def survey(self, rows: int, log: SourceLog) -> Survey:
+        begin = self.initial()
+        end = rows if self._rows is None else min(rows, self._rows)
+        ranges = self.plan(begin, {**begin, "rows": end}, log)
+        if self._arrivals is None:
+            return Survey(ranges, self._rows, "a generator without a rate", most=self._rows)
+        mean = self._arrivals.mean(_SURVEYED_SECONDS)
+        return Survey(ranges, 0.0, "a generator with a rate", mean, self._rows)
 
     def read(self, range: Range, columns: Sequence[str]) -> Iterator[pa.RecordBatch]:
         unknown = [c for c in columns if c not in _COLUMNS]
@@ -317,6 +327,10 @@ class Arrivals:
             found.append(block * _BLOCK + np.searchsorted(self._in_block(block), rows, side="right"))
             start = until
         return np.concatenate(found)
+
+    def mean(self, seconds: int) -> float:
+        """Rows per second that are expected in the first seconds."""
+        return float(self._intensity.until(np.array([seconds * 1000 // _SLOT_MS]))[0]) / seconds
 
     def _draw(self) -> None:
         """Draw the counts of as many blocks again as there are, so that a long past costs few copies."""

@@ -81,6 +81,16 @@ class Directory:
         info = self._fs.get_file_info(self.path(name))
         return bool(info.type == pafs.FileType.File)
 
+    def directories(self) -> list[str]:
+        """Names of the directories in it, sorted."""
+        infos = self._fs.get_file_info(pafs.FileSelector(self._path, allow_not_found=True))
+        return sorted(i.base_name for i in infos if i.type == pafs.FileType.Directory)
+
+    def modified(self, name: str) -> float:
+        """When a file was last written, in seconds since 1970; 0.0 where the file system does not tell."""
+        written = self._fs.get_file_info(self.path(name)).mtime_ns
+        return 0.0 if written is None else float(written / 1e9)
+
     def path(self, name: str) -> str:
         return f"{self._path}/{name}"
 

@@ -14,13 +14,13 @@ from spark_mjoin.model import Position
 from spark_mjoin.state import checked_json
 from spark_mjoin.state.directory import Directory
 
-_NAME = "meaning.json"
+NAME = "meaning.json"
 
 
 def record(location: str, description: Mapping[str, Any], initial: Mapping[str, Position], attempt: str) -> None:
     """Write down what the state of a new query means and where its sources begin."""
     body = {"description": dict(description), "initial": dict(initial)}
-    checked_json.publish(Directory(location), _NAME, attempt, body)
+    checked_json.publish(Directory(location), NAME, attempt, body)
 
 
 def initial_positions(location: str) -> dict[str, Position]:
@@ -41,7 +41,7 @@ def check(location: str, description: Mapping[str, Any], differences: Callable[[
 
 def _read(location: str) -> dict[str, Any]:
     try:
-        return checked_json.read(Directory(location), _NAME)
+        return checked_json.read(Directory(location), NAME)
     except FileNotFoundError:
         raise StateError(
             f"the checkpoint refers to a state in {location} that is not there. Option 'stateLocation' must be as "

@@ -20,6 +20,7 @@ from spark_mjoin.state.columns import Buffer, BytesColumn, Column, FixedColumn
 MAX_ROWS = 2**31 - 1  # row numbers are 32-bit
 ARRIVED = "__arrived"  # the column of a segment that says how many events were before a row's arrival
 BUILD_ROWS = 1 << 16  # rows that go into an index at a time: their slots stay in the cache
+TRACKING_BYTES = 5  # of a row whose bucket and arrival are known
 
 
 KeyColumn = FixedColumn | BytesColumn
@@ -87,6 +88,12 @@ def _slot_bits(rows: int) -> int:
 def index_bytes(rows: int, hashed: bool) -> int:
     """Bytes of an index over so many rows: slots, links, and hashes where they are stored."""
     return (4 << _slot_bits(rows)) + rows * (12 if hashed else 4) if rows else 0
+
+
+def indexes_bytes(spec: InputSpec, rows: int) -> int:
+    """Bytes of all indexes that probes may ask for, over so many rows of an input."""
+    hashed = [columns.is_bytes(spec.stored[ordinal].type) for _, ordinal in spec.keys]  # else the key is its own hash
+    return sum(index_bytes(rows, each) for each in ([*hashed, True] if len(hashed) > 1 else hashed))
 
 
 def hash_keys(keys: tuple[KeyColumn, ...], start: int, end: int, mask: np.uint64, out: Array) -> None:
@@ -197,10 +204,5 @@ class Table:
         same decisions as one that was not.
         """
         rows = sum(column.nbytes(self.rows) for column in self.columns)
-        tracking = 0 if self.bucket_class is None else 5 * self.rows
-        return rows + tracking + sum(index_bytes(self.rows, hashed) for hashed in self._possible_indexes())
-
-    def _possible_indexes(self) -> list[bool]:
-        """For every index that probes may ask for, whether it stores hashes."""
-        single = [not isinstance(column, FixedColumn) for column in self._key_columns.values()]
-        return [*single, True] if len(single) > 1 else single
+        tracking = 0 if self.bucket_class is None else TRACKING_BYTES * self.rows
+        return rows + tracking + indexes_bytes(self.spec, self.rows)

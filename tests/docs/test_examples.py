@@ -1,10 +1,13 @@
 """The examples run by themselves and print what they promise."""
 
+import os
 import subprocess
 import sys
 from pathlib import Path
 
 import pytest
+
+from tests.spark.driver import QUICK, submitted
 
 ROOT = Path(__file__).parent.parent.parent
 EXAMPLES = ROOT / "examples"
@@ -17,9 +20,9 @@ PROMISED = {
 
 @pytest.mark.parametrize("name", PROMISED)
 def test_example_prints_what_it_promises(name: str, tmp_path: Path) -> None:
-    run = subprocess.run(
-        [sys.executable, str(EXAMPLES / f"{name}.py")], cwd=tmp_path, capture_output=True, text=True, timeout=280
-    )
+    command = [sys.executable, str(EXAMPLES / f"{name}.py")]
+    environment = {**os.environ, **submitted(QUICK)}
+    run = subprocess.run(command, cwd=tmp_path, env=environment, capture_output=True, text=True, timeout=280)
     assert run.returncode == 0, run.stderr[-3000:]
     for line in PROMISED[name]:
         assert line in run.stdout, run.stdout

@@ -1,14 +1,19 @@
 """docs/options.md against the code: every option, function and metric is documented, and nothing that is not there."""
 
 import importlib
+import inspect
 import re
 from pathlib import Path
 
 import pyarrow as pa
 import pytest
 
+import spark_mjoin
 from spark_mjoin import config, metrics
+from spark_mjoin.__main__ import COMMANDS
 from spark_mjoin.config import Options
+from spark_mjoin.explaining.advice import SAMPLE_ROWS
+from spark_mjoin.explaining.explanation import SECONDS
 from spark_mjoin.join.expressions import FUNCTIONS
 from spark_mjoin.metrics import BatchCounts
 from spark_mjoin.planner.graph import plan_join
@@ -106,6 +111,23 @@ def test_every_metric_is_documented_and_exists() -> None:
     reported = metrics.report([manifest], ["o"], 1, 1.0, "(o p)") | metrics.lag([0])
     expected = {re.sub("^o(?=[NPR])", "<alias>", name) for name in reported}
     assert {cells[0].strip("`") for cells in rows("Metrics")} == expected
+
+
+def test_every_function_of_the_package_is_documented_with_its_parameters() -> None:
+    documented = dict(re.findall(r"`spark_mjoin\.(\w+)\((.*)\)`", "\n".join(cells[0] for cells in rows("Functions"))))
+    assert set(documented) == set(spark_mjoin.__all__)
+    for name, parameters in documented.items():
+        known = inspect.signature(getattr(spark_mjoin, name)).parameters
+        assert {p.split("=")[0] for p in parameters.split(", ") if p} <= set(known), name
+    assert (f"seconds={SECONDS:g}", f"sample_rows={SAMPLE_ROWS}") == (
+        documented["explain"].split(", ")[-1],
+        documented["advise"].split(", ")[1],
+    )
+
+
+def test_every_command_is_documented() -> None:
+    text = section("Functions").split("\n\n")[-2]
+    assert set(re.findall(r"`(\w+)`", text)) == set(COMMANDS)
 
 
 def test_key_types_are_what_the_page_says() -> None:

@@ -12,6 +12,8 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
+from tests.spark.driver import QUICK, submitted
+
 ROOT = Path(__file__).parent.parent.parent
 PAGES = sorted([*ROOT.glob("*.md"), *ROOT.glob("docs/*.md"), *ROOT.glob("examples/*.md")])
 
@@ -30,11 +32,11 @@ def test_the_quickstart_runs_and_goes_on_with_new_files(tmp_path: Path) -> None:
     (tmp_path / "in/payments/1.json").write_text("".join(json.dumps(p) + "\n" for p in payments))
     (tmp_path / "in/shipments/1.csv").write_text("order_id,carrier\n1,air\n2,rail\n")
 
-    run_python(block, tmp_path)
+    run_python(block, tmp_path, **submitted(QUICK))
     assert delivered(tmp_path) == [(1, "Ada", 40.0, "air")]
 
     (tmp_path / "in/shipments/2.csv").write_text("order_id,carrier\n3,road\n")
-    run_python(block, tmp_path)
+    run_python(block, tmp_path, **submitted(QUICK))
     assert delivered(tmp_path) == [(1, "Ada", 40.0, "air"), (3, "Cleo", 12.5, "road")]
 
     for name in ("delivered", "checkpoint", "state"):
@@ -48,8 +50,8 @@ def test_the_quickstart_runs_and_goes_on_with_new_files(tmp_path: Path) -> None:
     assert not (tmp_path / "state").exists()
 
 
-def run_python(code: str, directory: Path) -> None:
-    environment = {**os.environ, "PYSPARK_PYTHON": sys.executable}
+def run_python(code: str, directory: Path, **environment: str) -> None:
+    environment = {**os.environ, "PYSPARK_PYTHON": sys.executable, **environment}
     run = subprocess.run(
         [sys.executable, "-c", code], cwd=directory, env=environment, capture_output=True, text=True, timeout=140
     )

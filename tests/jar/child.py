@@ -33,6 +33,7 @@ def session(mode: str) -> Any:
     from pyspark.sql import SparkSession
 
     conf = CONF | MORE
+    del conf["spark.sql.streaming.checkpointFileManagerClass"]  # Spark's own, or what `enable` chooses
     if mode == "spark.jars":
         conf |= {"spark.jars": spark_mjoin.jar_path()}
     if mode == "local-cluster":

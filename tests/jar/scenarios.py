@@ -19,9 +19,11 @@ from typing import Any
 
 import psutil
 import pyarrow as pa
+from py4j.protocol import Py4JJavaError
 from pyspark.sql.streaming import StreamingQueryListener
 from pyspark.sql.types import StructType
 
+import spark_mjoin
 from spark_mjoin import metrics_of
 from tests.harness import rows
 from tests.spark.joins import FileJoin, duckdb_join
@@ -219,7 +221,8 @@ def oracle_batches_that_are_read_twice_or_not_to_the_end(spark: Any, root: Path)
     reported = metrics(query)
     assert results(reported[2]) in (0, per_batch[2]), "a short task may be done before it can be cut off"
     assert [results(reported[i]) for i in (0, 1, 3, 4)] == [per_batch[0], per_batch[1], 0, per_batch[4]]
-    assert reported[2]["numRowsTotal"] == reported[3]["numRowsTotal"]
+    totals = [int(reported[i]["numRowsTotal"]) // int(reported[0]["numRowsTotal"]) for i in (2, 3)]
+    assert totals in ([2, 2], [3, 3], [2, 3]), "or it comes to its end after it was cut off"
     assert int(reported[4]["numRowsTotal"]) == 5 * int(reported[0]["numRowsTotal"])
     assert [join.batches[number].total() for number in (0, 4)] == [per_batch[0], per_batch[4]]
 
@@ -293,6 +296,161 @@ def oracle_state_location_overrides_the_checkpoint(spark: Any, root: Path) -> No
     assert sink(join, spark) == join.expected()
     assert len(list((root / "elsewhere").glob("*/partition-0/version-*"))) == 2
     assert not (join.checkpoint / "sources" / "0" / "state").exists()
+
+
+class Files:
+    """Spark's own manager of checkpoint files, or ours, in a directory of its own; each call is answered in words."""
+
+    def __init__(self, spark: Any, root: Path, make: Callable[[Any, Any], Any]) -> None:
+        self.root = root
+        self._jvm = spark._jvm
+        self._files = make(self._path(""), spark._jsc.hadoopConfiguration())
+        self.open: dict[str, Any] = {}
+
+    def _path(self, name: str) -> Any:
+        return self._jvm.org.apache.hadoop.fs.Path(f"file:{self.root}/{name}")
+
+    def create(self, name: str, contents: str, overwrite: bool) -> None:
+        self.open[name] = self._files.createAtomic(self._path(name), overwrite)
+        self.open[name].write(contents.encode())
+
+    def close(self, name: str) -> None:
+        self.open[name].close()
+
+    def cancel(self, name: str) -> None:
+        self.open[name].cancel()
+
+    def read(self, name: str) -> str:
+        stream = self._files.open(self._path(name))
+        try:
+            return bytes(stream.readAllBytes()).decode()
+        finally:
+            stream.close()
+
+    def exists(self, name: str) -> bool:
+        return self._files.exists(self._path(name))
+
+    def names(self, name: str) -> list[str]:
+        names = [status.getPath().getName() for status in self._files.list(self._path(name))]
+        return sorted(name for name in names if not name.endswith(".tmp"))
+
+    def mkdirs(self, name: str) -> None:
+        self._files.mkdirs(self._path(name))
+
+    def delete(self, name: str) -> None:
+        self._files.delete(self._path(name))
+
+    def start(self) -> bool:
+        return str(self._files.createCheckpointDirectory()) == f"file:{self.root}" and self._files.isLocal()
+
+    def ask(self, question: str, *given: Any) -> Any:
+        try:
+            return getattr(self, question)(*given)
+        except Py4JJavaError as e:
+            return e.java_exception.getClass().getName()
+
+    def on_disk(self) -> dict[str, tuple[int, bytes]]:
+        """What is there, with permissions; checksum files too, and nothing that is unfinished."""
+        found = sorted(p for p in self.root.rglob("*") if ".tmp" not in p.name)
+        return {str(p.relative_to(self.root)): (p.stat().st_mode, b"" if p.is_dir() else p.read_bytes()) for p in found}
+
+
+CALLS: list[tuple[Any, ...]] = [
+    ("start",),
+    ("mkdirs", "offsets/deep"),
+    ("mkdirs", "offsets"),
+    ("create", "offsets/0", "first", False),
+    ("exists", "offsets/0"),  # not before it is closed
+    ("close", "offsets/0"),
+    ("close", "offsets/0"),
+    ("cancel", "offsets/0"),  # too late
+    ("read", "offsets/0"),
+    ("create", "offsets/0", "second", False),
+    ("close", "offsets/0"),  # is there already
+    ("cancel", "offsets/0"),
+    ("read", "offsets/0"),
+    ("create", "offsets/0", "third, and longer", True),
+    ("close", "offsets/0"),
+    ("read", "offsets/0"),
+    ("create", "offsets/1", "given up", False),
+    ("cancel", "offsets/1"),
+    ("exists", "offsets/1"),
+    ("read", "offsets/1"),
+    ("create", "offsets/2", "x" * 5000, True),  # nothing to replace; several pieces with a checksum each
+    ("close", "offsets/2"),
+    ("names", "offsets"),
+    ("names", "nowhere"),
+    ("mkdirs", "new"),
+    ("create", "new/0", "soon gone, with all the directory", False),
+    ("close", "new/0"),
+    ("delete", "offsets/0"),
+    ("delete", "offsets/0"),
+    ("create", "offsets/0", "once more", False),
+    ("close", "offsets/0"),
+    ("delete", "new"),
+    ("exists", "new"),
+]
+
+
+@scenario("spark.jars")
+def differential_checkpoint_files(spark: Any, root: Path) -> None:
+    """The same calls on Spark's manager of checkpoint files and on ours have the same answers, and leave the same."""
+    (root / "spark's").mkdir()
+    (root / "ours").mkdir()
+    checkpointing = spark._jvm.org.apache.spark.sql.execution.streaming.checkpointing
+    theirs = Files(spark, root / "spark's", checkpointing.CheckpointFileManager.create)
+    ours = Files(spark, root / "ours", spark._jvm.sparkmjoin.CheckpointFiles)
+    for call in CALLS:
+        answers = ours.ask(*call), theirs.ask(*call)
+        assert answers[0] == answers[1], (call, answers)
+        assert ours.on_disk() == theirs.on_disk(), call
+    assert not list(ours.root.rglob("*.tmp*"))
+    (root / "ours/offsets/2").write_text("y" * 5000)
+    assert ours.ask("read", "offsets/2") == "org.apache.hadoop.fs.ChecksumException"
+
+
+@scenario("spark.jars")
+def test_a_checkpoint_file_is_never_replaced(spark: Any, root: Path) -> None:
+    """Not even by one that was begun before it, as Spark's own would: two drivers on one checkpoint."""
+    one, other = (Files(spark, root, spark._jvm.sparkmjoin.CheckpointFiles) for _ in range(2))
+    one.create("0", "one", False)
+    other.create("0", "other", False)
+    other.close("0")
+    assert one.ask("close", "0") == "org.apache.hadoop.fs.FileAlreadyExistsException"
+    one.cancel("0")
+    assert one.read("0") == "other"
+    assert sorted(p.name for p in root.iterdir()) == [".0.crc", "0"]
+
+
+@scenario("spark.jars")
+def test_checkpoints_elsewhere_are_written_by_spark(spark: Any, root: Path) -> None:
+    path = spark._jvm.org.apache.hadoop.fs.Path("nowhere://cluster/checkpoint")
+    try:
+        spark._jvm.sparkmjoin.CheckpointFiles(path, spark._jsc.hadoopConfiguration())
+    except Py4JJavaError as e:
+        assert 'No FileSystem for scheme "nowhere"' in str(e.java_exception), e
+        called = [str(frame) for frame in e.java_exception.getStackTrace()]
+        assert any("CheckpointFileManager$.create" in frame for frame in called), called
+    else:
+        raise AssertionError("somebody knows this file system")
+
+
+@scenario(*BOTH)
+def oracle_checkpoints_go_on_from_sparks_own(spark: Any, root: Path) -> None:
+    """A query changes from Spark's way of writing its checkpoint to ours and back."""
+    setting = "spark.sql.streaming.checkpointFileManagerClass"
+    assert spark.conf.get(setting) == "sparkmjoin.CheckpointFiles"
+    join = FileJoin(root, options=LIMITED)
+    try:
+        for ours in (False, True, False):
+            spark.conf.unset(setting)
+            if ours:
+                spark_mjoin.enable(spark)
+            join.fill(files=1)
+            to_parquet(join, spark)
+            assert sink(join, spark) == join.expected()
+    finally:
+        spark.conf.set(setting, "sparkmjoin.CheckpointFiles")
 
 
 @scenario(*CLASSIC)
@@ -391,6 +549,8 @@ def typed(number: int) -> pa.Table:
         {
             "k": pa.array([i % 20 for i in range(40)], pa.int64()),
             "tiny": column(pa.int8(), lambda i: i - 20),
+            "small": column(pa.int16(), lambda i: i * 1000 - 20_000),
+            "middle": column(pa.int32(), lambda i: i * 10**8 - 2 * 10**9),
             "flag": column(pa.bool_(), lambda i: i % 3 == 0),
             "x": column(pa.float64(), lambda i: i / 3),
             "f": column(pa.float32(), lambda i: i / 4),

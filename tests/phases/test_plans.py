@@ -293,3 +293,18 @@ def test_plans_may_be_written_in_several_ways(plan: str) -> None:
     start = {"query": "q", "version": 0, "positions": dict.fromkeys("abc", 0)}
     planned = current._planner.next_batch(current._planned_at(start), [None], "abc", [0.0] * 3, False)
     assert planned.plan.tree == ((0, 1), 2)
+
+
+def test_before_the_first_row_orders_follow_what_the_user_expects(tmp_path: Path) -> None:
+    star = "SELECT a.n AS an, b.n AS bn, c.n AS cn FROM a JOIN b ON a.x = b.x JOIN c ON a.x = c.x"
+    scripts = {alias: [table(n, 10, 0, x=5)] for n, alias in enumerate("abc")}
+    options = {**scripted(scripts, star), "stateLocation": str(tmp_path), "plan": "(a b c)"}
+    expected = {f"source.{alias}.expectedRowsPerSecond": "100" for alias in "abc"}
+    selective = {"expectedSelectivity": "a.b: 0.5, a.c: 1e-6, b.c: 1e-6"}
+
+    def planned(given: dict[str, str]) -> Any:
+        current = reader({**options, **given})
+        return current.latestOffset(current.initialOffset(), ReadAllAvailable()).get("plan", {}).get("orders")
+
+    assert planned(expected | selective) == (((2, 1), (2, 0), (0, 1)),)
+    assert planned(selective) is None  # nothing is known of the rows: the task goes by what comes

@@ -21,7 +21,7 @@ from spark_mjoin.errors import OptionError
 from spark_mjoin.schema import canonical_schema
 from spark_mjoin.sources import REGISTRY, create, formats, limits
 from spark_mjoin.sources.memory_log import MemoryLog
-from spark_mjoin.sources.protocol import Limits, Source
+from spark_mjoin.sources.protocol import Limits, Source, Surveyed
 
 SIZES = (7, 1, 0, 20, 3, 12)
 DDL = "id BIGINT, name STRING"
@@ -105,6 +105,25 @@ def test_everything_is_there_once_and_then_nothing(source: Source) -> None:
     assert len(rows(source, start, end, log)) == 43
     assert source.latest(end, Limits(), log) == end
     assert source.plan(end, end, log) == []
+
+
+@pytest.mark.parametrize("wanted", [1, 10, 1000])
+def test_a_survey_gives_the_first_rows_and_not_many_more(source: Source, wanted: int) -> None:
+    if not isinstance(source, Surveyed):
+        pytest.skip("it is read from its beginning")
+    log = MemoryLog()
+    survey = source.survey(wanted, log)
+    ids = [
+        value
+        for part in survey.ranges
+        for batch in source.read(json.loads(json.dumps(part)), source.schema().names[:1])
+        for value in batch.column(0).to_pylist()
+    ]
+    start = source.initial()
+    every = rows(source, start, source.latest(start, Limits(), log), log)
+    assert ids[:wanted] == [row[0] for row in every[:wanted]]
+    assert all(batch.num_rows <= wanted for part in survey.ranges for batch in source.read(part, ()))
+    assert survey.rows == pytest.approx(43, rel=0.1) and survey.rows_per_second is None
 
 
 def test_how_far_behind(source: Source) -> None:

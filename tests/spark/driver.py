@@ -6,22 +6,35 @@ stderr, after the given number of restarts in the same session.
 
 import json
 import os
+import shlex
 import subprocess
 import sys
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
+from benchmarks.engines import FORKLESS_CHECKPOINTS
+
 REPOSITORY = Path(__file__).parents[2]
+QUICK = {  # a short life on few cores, and no process per file that is written
+    "spark.driver.extraJavaOptions": "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC",
+    "spark.sql.codegen.wholeStage": "false",
+    **FORKLESS_CHECKPOINTS,
+}
 CONF = {
     "spark.log.level": "OFF",
     "spark.ui.enabled": "false",
     "spark.ui.showConsoleProgress": "false",
     "spark.driver.memory": "512m",
-    "spark.driver.extraJavaOptions": "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC",  # a short life on few cores
-    "spark.sql.codegen.wholeStage": "false",
     "spark.sql.shuffle.partitions": "1",
+    **QUICK,
 }
+
+
+def submitted(conf: Mapping[str, str]) -> dict[str, str]:
+    """The environment in which a program that makes a session of its own gets these settings, where it sets none."""
+    given = " ".join(f"--conf {shlex.quote(f'{name}={value}')}" for name, value in conf.items())
+    return {"PYSPARK_SUBMIT_ARGS": f"{given} pyspark-shell"}
 
 
 @dataclass
@@ -30,6 +43,7 @@ class Request:
     checkpoint: str
     sink: str
     master: str = "local[2]"
+    stock_checkpoints: bool = False  # as Spark writes them without being told otherwise, which takes longer
     restarts: int = 0  # after a failure, in the same session
 
 
@@ -53,7 +67,8 @@ def main(request: Request) -> int:
 
     builder = SparkSession.builder.master(request.master)
     for name, value in CONF.items():
-        builder = builder.config(name, value)
+        if not (request.stock_checkpoints and name in FORKLESS_CHECKPOINTS):
+            builder = builder.config(name, value)
     spark = builder.getOrCreate()
     for left in range(request.restarts, -1, -1):
         try:

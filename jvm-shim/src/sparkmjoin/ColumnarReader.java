@@ -1,13 +1,20 @@
 package sparkmjoin;
 
 import java.io.DataOutputStream;
+import java.io.IOException;
+import java.io.UncheckedIOException;
+import java.net.StandardSocketOptions;
+import java.nio.channels.SocketChannel;
 import java.util.List;
 import org.apache.arrow.vector.VectorSchemaRoot;
 import org.apache.arrow.vector.ipc.ArrowStreamWriter;
+import org.apache.spark.SparkEnv;
 import org.apache.spark.TaskContext;
+import org.apache.spark.api.python.BasePythonRunner;
 import org.apache.spark.api.python.ChainedPythonFunctions;
 import org.apache.spark.api.python.PythonEvalType;
 import org.apache.spark.api.python.PythonFunction;
+import org.apache.spark.api.python.PythonWorker;
 import org.apache.spark.sql.catalyst.InternalRow;
 import org.apache.spark.sql.catalyst.expressions.GenericInternalRow;
 import org.apache.spark.sql.connector.metric.CustomTaskMetric;
@@ -71,7 +78,7 @@ final class ColumnarReader implements PartitionReader<ColumnarBatch> {
     }
     ColumnVector[] columns = new ColumnVector[schema.length()];
     for (int i = 0; i < columns.length; i++) {
-      columns[i] = struct.getChild(i);
+      columns[i] = FlatColumn.of(struct.getChild(i));
     }
     return new ColumnarBatch(columns, batch.numRows());
   }
@@ -108,6 +115,29 @@ final class ColumnarReader implements PartitionReader<ColumnarBatch> {
           Option.empty(),
           Option.empty());
       BatchedPythonArrowInput.$init$(this);
+    }
+
+    /**
+     * Lets what goes to the worker go at once. A task begins and ends with several small messages; by default one that
+     * was not acknowledged yet keeps back the next, and the worker acknowledges late what it has no answer to.
+     */
+    @Override
+    @SuppressWarnings("rawtypes")
+    public BasePythonRunner.Writer newWriter(
+        SparkEnv env,
+        PythonWorker worker,
+        Iterator<Iterator<InternalRow>> input,
+        int partition,
+        TaskContext context) {
+      SocketChannel channel = worker.channel();
+      try {
+        if (channel.supportedOptions().contains(StandardSocketOptions.TCP_NODELAY)) { // no Unix domain socket
+          channel.setOption(StandardSocketOptions.TCP_NODELAY, true);
+        }
+      } catch (IOException e) {
+        throw new UncheckedIOException(e);
+      }
+      return super.newWriter(env, worker, input, partition, context);
     }
 
     @Override

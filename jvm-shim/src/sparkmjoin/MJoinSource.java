@@ -11,13 +11,12 @@ import org.apache.spark.sql.connector.metric.CustomMetric;
 import org.apache.spark.sql.connector.read.ScanBuilder;
 import org.apache.spark.sql.connector.read.streaming.MicroBatchStream;
 import org.apache.spark.sql.execution.datasources.v2.python.PythonDataSourceV2;
-import org.apache.spark.sql.execution.datasources.v2.python.PythonMicroBatchStream;
 import org.apache.spark.sql.execution.datasources.v2.python.PythonScan;
 import org.apache.spark.sql.execution.datasources.v2.python.PythonTable;
-import org.apache.spark.sql.execution.python.streaming.PythonStreamingSourceRunner;
 import org.apache.spark.sql.sources.Filter;
 import org.apache.spark.sql.types.StructType;
 import org.apache.spark.sql.util.CaseInsensitiveStringMap;
+import scala.Option;
 
 /** The Python source {@code mjoin}, as Spark wraps it, except that its streams are {@link MJoinStream}s. */
 final class MJoinSource extends PythonDataSourceV2 {
@@ -65,8 +64,8 @@ final class MJoinSource extends PythonDataSourceV2 {
       CaseInsensitiveStringMap all = new CaseInsensitiveStringMap(told);
       // Not the source that the DataFrame was loaded with: that one has been pickled without the location.
       MJoinSource fresh = new MJoinSource();
-      PythonStreamingSourceRunner planner =
-          PythonMicroBatchStream.createPythonStreamingSourceRunner(fresh, NAME, schema, all);
+      byte[] pickled = fresh.getOrCreateDataSourceInPython(NAME, all, Option.apply(schema)).dataSource();
+      Planner planner = new Planner(fresh.source().createPythonFunction(pickled), schema);
       planner.init();
       return new MJoinStream(fresh, NAME, schema, all, planner);
     }

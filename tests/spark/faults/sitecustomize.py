@@ -21,6 +21,7 @@ import importlib.util
 import json
 import os
 import re
+import runpy
 import signal
 import sys
 
@@ -107,3 +108,5 @@ def strike(fault):
 
 if "MJOIN_FAULTS" in os.environ:
     sys.meta_path.insert(0, Finder())
+
+runpy.run_path(os.path.join(os.path.dirname(__file__), "../../startup/sitecustomize.py"))  # which this one hides

@@ -1,0 +1,54 @@
+"""What a join will do, and what it has done: `spark_mjoin.explain` and `spark_mjoin.advise`.
+
+    options ──load──> JoinSpec, Settings ──> expected (expected.py) ──┐
+    options ──sample the sources─────────> estimates (sampling.py) ───┼──> text (explanation.py, advice.py)
+    state, progress ─────────────────────> observed (observed.py) ────┘
+
+Both only look: no state is written and no query started. Nothing heavy is imported until one of them is called.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from spark_mjoin.explaining.advice import Advice
+    from spark_mjoin.explaining.explanation import Explanation
+
+
+def explain(
+    options: Mapping[str, Any],
+    state: str | None = None,
+    query: Any = None,
+    seconds: float | None = None,
+    show: bool = True,
+) -> Explanation:
+    """Print how a join with these options runs and why: graph, plan, probing orders, rates, state, partitions, policy.
+
+    options are those of `.option(...)`. With `state`, the state's location or the checkpoint, or with `query`, a
+    StreamingQuery or one of its progresses, what was expected is shown next to what was observed. `seconds` is how far
+    the forecast looks. The text is what `str()` gives of the result; with `show=False` nothing is printed.
+    """
+    from spark_mjoin.explaining import explanation
+
+    made = explanation.explained(options, state, query, seconds)
+    if show:
+        print(made)
+    return made
+
+
+def advise(
+    options: Mapping[str, Any], sample_rows: int | None = None, seconds: float | None = None, show: bool = True
+) -> Advice:
+    """Read the first rows of every source, at most `sample_rows` of each, and print what to expect and what to set.
+
+    Estimates rows, rates, keys and selectivities, and from these the state and the results after `seconds`. `.options`
+    of the result are the options as advised. With `show=False` nothing is printed.
+    """
+    from spark_mjoin.explaining import advice
+
+    made = advice.advised(options, sample_rows, seconds)
+    if show:
+        print(made)
+    return made

@@ -1,0 +1,280 @@
+"""Read the first rows of every source and print what to expect of the join, and which options to set.
+
+Estimates come from `sampling`, what follows from them from the reader's planner and the cost model, as in `explain`.
+"""
+
+from __future__ import annotations
+
+import argparse
+import math
+import os
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+from spark_mjoin import calibrate
+from spark_mjoin.config import Options
+from spark_mjoin.explaining import drawing, sampling, sections
+from spark_mjoin.explaining.commands import add_options, options_of, reported
+from spark_mjoin.explaining.drawing import INDENT, count, share, size
+from spark_mjoin.explaining.expected import SAMPLED, UNKNOWN, Expectation, Figure, Knowledge
+from spark_mjoin.explaining.explanation import SECONDS, as_text
+from spark_mjoin.explaining.sampling import Keys, Match, Sample
+from spark_mjoin.loading import load
+from spark_mjoin.model import JoinSpec, Settings
+from spark_mjoin.planner.statistics import Pair
+from spark_mjoin.state.table import MAX_ROWS
+
+SAMPLE_ROWS = 100_000
+WINDOWS = (60.0, 600.0, 3600.0)  # seconds, as examples
+BUSY = 0.5  # of a core, that a partition should need at the most
+FOR_ROWS = 0.75  # of `memory`; the rest is for disk work
+LEAST_MEMORY = 16 << 20
+OF_MACHINE = 0.5  # of its memory, that is suggested at the most
+
+
+@dataclass(frozen=True)
+class Suggestion:
+    option: str
+    value: str
+    reason: str
+
+
+@dataclass(frozen=True)
+class Advice:
+    expectation: Expectation
+    samples: tuple[Sample, ...]
+    matches: Mapping[Pair, Match]
+    keys: tuple[Mapping[int, Keys], ...]
+    suggestions: tuple[Suggestion, ...]
+    options: Mapping[str, str]  # as given, and with what is suggested
+    text: str
+
+    def __str__(self) -> str:
+        return self.text
+
+    def __repr__(self) -> str:
+        return f"<Advice: {', '.join(f'{s.option} = {s.value}' for s in self.suggestions)}>"
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    add_options(parser)
+    parser.add_argument(
+        "--sample-rows", type=int, help=f"that are read of each source at the most (default: {SAMPLE_ROWS:,})"
+    )
+    parser.add_argument("--seconds", type=float, help=f"that the forecast looks ahead (default: {SECONDS:g})")
+
+
+def command(given: argparse.Namespace) -> int:
+    return reported(lambda: advised(options_of(given), given.sample_rows, given.seconds))
+
+
+def advised(options: Mapping[str, Any], sample_rows: int | None = None, seconds: float | None = None) -> Advice:
+    """What to expect of a join with these options, and what to set."""
+    given = as_text(options)
+    spec, settings = load(given)
+    ahead, rates = seconds or SECONDS, [rate.value for rate in Knowledge.given(spec, settings).rates]
+    samples = sampling.sample(spec, sample_rows or SAMPLE_ROWS, ahead, rates)
+    matches, keys = sampling.matches(spec, samples), sampling.keys(samples)
+    knowledge = _knowledge(spec, settings, samples, matches)
+    suggestions = _expectations(spec, knowledge)
+    told = replace(settings, expected=Options.parse({**given, **_values(suggestions)}).settings.expected)
+    costs = calibrate.calibrated()
+    tracked = replace(told, memory_bytes=settings.memory_bytes or LEAST_MEMORY)
+    expectation = Expectation(spec, tracked, costs, knowledge, ahead)
+    if expectation.is_known:
+        suggestions += [*_memory(settings, expectation), *_partitions(spec, settings, expectation, keys)]
+    advised_options = {**_without(given, suggestions), **_values(suggestions)}
+    final = replace(expectation, settings=replace(load(advised_options)[1], expected=told.expected))
+    lines = [
+        *sections.graph(spec),
+        *_samples(spec, samples, knowledge),
+        *_matches(spec, samples, matches, keys),
+        *sections.plan(final),
+        *sections.future(final),
+        *_windows(final),
+        *_suggested(suggestions),
+        *sections.legend(costs),
+    ]
+    text = "\n".join(lines).rstrip()
+    return Advice(final, tuple(samples), matches, tuple(keys), tuple(suggestions), advised_options, text)
+
+
+def _knowledge(
+    spec: JoinSpec, settings: Settings, samples: Sequence[Sample], matches: Mapping[Pair, Match]
+) -> Knowledge:
+    """What the options say of rates, and what was sampled of all else."""
+    by_user = Knowledge.given(spec, settings)
+    rates = []
+    for rate, each in zip(by_user.rates, samples, strict=True):
+        sampled = Figure(0.0, UNKNOWN) if not each.rows_per_second else Figure(each.rows_per_second, SAMPLED)
+        rates.append(rate if rate.value else sampled)
+    infinite = float("inf")
+    most = tuple(infinite if each.most is None else each.most for each in samples)
+    return Knowledge(
+        rows=tuple(Figure(each.rows, SAMPLED) for each in samples),
+        rates=tuple(rates),
+        pairs={**by_user.pairs, **{pair: Figure(min(1.0, m.selectivity), SAMPLED) for pair, m in matches.items()}},
+        widths={name: width for each in samples for name, width in each.widths.items()},
+        most=most,
+    )
+
+
+# --- suggestions -----------------------------------------------------------------------------------------------------
+
+
+def _values(suggestions: Sequence[Suggestion]) -> dict[str, str]:
+    return {s.option: s.value for s in suggestions}
+
+
+def _without(options: Mapping[str, str], suggestions: Sequence[Suggestion]) -> dict[str, str]:
+    replaced = {s.option.lower() for s in suggestions}
+    return {name: value for name, value in options.items() if name.lower() not in replaced}
+
+
+def _expectations(spec: JoinSpec, knowledge: Knowledge) -> list[Suggestion]:
+    """What the planner should expect until it has counted; rates that the user has given stay."""
+    out, pairs = list[Suggestion](), dict[tuple[str, str], float]()
+    for input, rate in zip(spec.inputs, knowledge.rates, strict=True):
+        option = f"source.{spec.sources[input.source].alias}.expectedRowsPerSecond"
+        if rate.origin == SAMPLED and option not in {s.option for s in out}:
+            out.append(Suggestion(option, f"{rate.value:.4g}", "as sampled, after filters"))
+    for (a, b), figure in knowledge.pairs.items():
+        first, second = sorted(spec.sources[spec.inputs[i].source].alias for i in (a, b))
+        pairs[first, second] = max(figure.value, pairs.get((first, second), 0.0))
+    if pairs:
+        value = ", ".join(f"{a}.{b}: {s:.3g}" for (a, b), s in sorted(pairs.items()))
+        out.append(Suggestion("expectedSelectivity", value, "as sampled; the planner's until it has counted"))
+    return out
+
+
+def _memory(settings: Settings, expected: Expectation) -> list[Suggestion]:
+    """Enough for all rows, or as much as the machine can spare; nothing where what is set is enough."""
+    needed = expected.state_bytes / FOR_ROWS
+    if settings.memory_bytes is not None and settings.memory_bytes >= needed:
+        return []
+    wanted, span = _round_size(needed), drawing.seconds(expected.seconds)
+    rows = f"{FOR_ROWS:.0%} of it for {size(expected.state_bytes)} of rows and indexes after {span}"
+    available = int(_machine_bytes() * OF_MACHINE)
+    if wanted <= available:
+        return [Suggestion("memory", _size_option(wanted), rows)]
+    kept = available * FOR_ROWS / expected.state_bytes
+    reason = (
+        f"{OF_MACHINE:.0%} of this machine's; {size(needed)} would keep all rows in memory after {span}, this keeps"
+        f" {kept:.0%} of them, and the rest is joined from disk"
+    )
+    return [Suggestion("memory", _size_option(available), reason)]
+
+
+def _partitions(
+    spec: JoinSpec, settings: Settings, expected: Expectation, keys: Sequence[Mapping[int, Keys]]
+) -> list[Suggestion]:
+    star = spec.star_class
+    if star is None:
+        return []
+    busy = expected.work_seconds
+    for_work = math.ceil(busy / BUSY)
+    for_rows = math.ceil(max(expected.rows) / (MAX_ROWS / 2))
+    largest = max((of[star].largest for of in keys if star in of), default=0.0)
+    useful = max(1, math.floor(1 / largest)) if largest else 1
+    cores = os.cpu_count() or 1
+    wanted = max(for_rows, min(for_work, useful, cores), 1)
+    if wanted == settings.partitions:
+        return []
+    reason = (
+        f"joining takes {busy:.2%} of a core; the most frequent key has {largest:.2%} of the rows of an input; this"
+        f" machine has {cores} cores"
+    )
+    return [Suggestion("partitions", str(wanted), reason)]
+
+
+def _round_size(needed: float) -> int:
+    """The next 2^k or 3 * 2^k bytes."""
+    top = max(float(LEAST_MEMORY), needed)
+    power = 1 << math.ceil(math.log2(top))
+    return power * 3 // 4 if power * 3 // 4 >= top else power
+
+
+def _size_option(value: int) -> str:
+    return f"{value >> 30}g" if value >= 1 << 30 and value % (1 << 30) == 0 else f"{value >> 20}m"
+
+
+def _machine_bytes() -> float:
+    return float(os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE"))
+
+
+# --- text ------------------------------------------------------------------------------------------------------------
+
+
+def _samples(spec: JoinSpec, samples: Sequence[Sample], knowledge: Knowledge) -> list[str]:
+    rows = []
+    for input, each, rate in zip(spec.inputs, samples, knowledge.rates, strict=True):
+        basis = "all of it was read" if each.is_whole else f"{SAMPLED}: {each.survey.basis}"
+        rows.append(
+            [
+                input.alias,
+                count(each.read_rows),
+                f"{each.kept_share:.1%}",
+                count(each.rows),
+                basis,
+                count(rate.value) if rate.value else "?",
+                rate.origin,
+            ]
+        )
+    head = ["input", "rows read", "stored", "rows there now", "from", "rows/s", "from"]
+    return drawing.titled("SAMPLED INPUTS", drawing.table(head, rows))
+
+
+def _matches(
+    spec: JoinSpec, samples: Sequence[Sample], matches: Mapping[Pair, Match], keys: Sequence[Mapping[int, Keys]]
+) -> list[str]:
+    values = [
+        [
+            input.alias,
+            drawing.key_name(key_class),
+            count(found.different),
+            count(each.population / found.different),
+            f"{found.largest:.2%}",
+        ]
+        for input, each, of in zip(spec.inputs, samples, keys, strict=True)
+        for key_class, found in of.items()
+    ]
+    rows = [
+        [
+            sections.pair_name(spec, pair),
+            share(found.selectivity),
+            count(found.selectivity * samples[pair[1]].population),
+            count(found.selectivity * samples[pair[0]].population),
+            f"{found.matches:,} matches in {samples[pair[0]].kept_rows:,} x {samples[pair[1]].kept_rows:,} rows;"
+            f" {found.basis}",
+        ]
+        for pair, found in matches.items()
+    ]
+    return drawing.titled(
+        "SAMPLED KEYS",
+        drawing.table(["input", "key", "values", "rows per value", "most frequent"], values),
+        drawing.table(["pair a, b", "selectivity", "b per a", "a per b", "from"], rows),
+    )
+
+
+def _windows(expected: Expectation) -> list[str]:
+    """To what a window would bound the state of the inputs."""
+    members = [m for o in expected.operators for m in o.members if not m.joined]
+    by_name = {i.alias: rate for i, rate in zip(expected.spec.inputs, expected.knowledge.rates, strict=True)}
+    per_second = sum(by_name[m.name].value * m.state_bytes / m.rows for m in members if m.rows)
+    if not per_second:
+        return []
+    lines = [
+        f"{INDENT}of {drawing.seconds(window)}: {size(per_second * window)} = {size(per_second)}/s x {window:g} s"
+        for window in WINDOWS
+    ]
+    return drawing.titled("A WINDOW would bound the inputs' rows", lines)
+
+
+def _suggested(suggestions: Sequence[Suggestion]) -> list[str]:
+    if not suggestions:
+        return drawing.titled("SUGGESTED", [f"{INDENT}nothing: what is set is enough"])
+    lines = []
+    for each in suggestions:
+        lines += [f'{INDENT}.option("{each.option}", "{each.value}")', f"{INDENT * 3}{each.reason}"]
+    return drawing.titled("SUGGESTED", lines)

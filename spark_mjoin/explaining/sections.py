@@ -1,0 +1,290 @@
+"""The sections of an explanation: each has one decision, and the figures behind it."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from spark_mjoin import calibrate, flush
+from spark_mjoin.errors import listed
+from spark_mjoin.explaining import drawing, sizes
+from spark_mjoin.explaining.drawing import INDENT, count, share, size
+from spark_mjoin.explaining.expected import ASSUMED, Expectation
+from spark_mjoin.model import JoinSpec, OperatorSpec, Settings, Tree
+from spark_mjoin.phases.overflow import FLUSH_TO, capacity
+from spark_mjoin.planner import decompose, orders
+from spark_mjoin.planner import tree as trees
+from spark_mjoin.planner.choice import HORIZON_SECONDS
+from spark_mjoin.planner.costs import Costs
+from spark_mjoin.planner.plan import Overflow
+from spark_mjoin.planner.statistics import Pair, Statistics
+
+MOST_PAIRS = 15  # of inputs, that are all shown
+
+
+# --- before it runs ------------------------------------------------------------------------------------------------
+
+
+def graph(spec: JoinSpec) -> list[str]:
+    title = f"JOIN GRAPH: {len(spec.inputs)} inputs, {_plural(len(spec.classes), 'key')}"
+    return drawing.titled(title, drawing.graph(spec), drawing.keys(spec), drawing.conditions(spec))
+
+
+def foreseen(expected: Expectation) -> list[str]:
+    """All that is expected of a join."""
+    return [*inputs(expected), *plan(expected), *probing(expected), *future(expected)]
+
+
+def inputs(expected: Expectation) -> list[str]:
+    """What is believed of every input and of every pair."""
+    spec, known = expected.spec, expected.knowledge
+    widths, tracked = known.widths, expected.settings.memory_bytes is not None
+    rows = []
+    for n, input in enumerate(spec.inputs):
+        rate = known.rates[n]
+        unknown = sizes.assumed(input, widths)
+        wide = f"{size(sizes.row_bytes(input, widths, tracked))} a row"
+        remark = f"{ASSUMED}: {sizes.ASSUMED_BYTES:.0f} bytes in {', '.join(unknown)}" if unknown else "by its types"
+        rows.append([input.alias, count(rate.value) if rate.value else "?", rate.origin, wide, remark])
+    table = drawing.table(["input", "rows/s", "from", "stored", "from"], rows)
+    return drawing.titled("INPUTS", table, _pairs(expected))
+
+
+def _pairs(expected: Expectation) -> list[str]:
+    spec = expected.spec
+    every = pairs_of(spec)
+    shown = every if len(every) <= MOST_PAIRS else [p for p in every if expected.selectivity(p).origin != ASSUMED]
+    rows = []
+    for a, b in shown:
+        figure, stats = expected.selectivity((a, b)), expected.statistics
+        fan_outs = [figure.value * stats.rows[i] if expected.is_known else None for i in (b, a)]
+        rows.append([pair_name(spec, (a, b)), share(figure.value) if figure.origin != ASSUMED or expected.is_known
+                     else "?", figure.origin if figure.origin != ASSUMED else f"{ASSUMED}: keys are unique",
+                     *("?" if f is None else count(f) for f in fan_outs)])  # fmt: skip
+    lines = drawing.table(["pair a, b", "selectivity", "from", "b per a", "a per b"], rows)
+    if len(shown) < len(every):
+        lines.append(f"{INDENT}{len(every) - len(shown)} other pairs: {ASSUMED}: keys are unique")
+    return lines
+
+
+def plan(expected: Expectation) -> list[str]:
+    spec, choice = expected.spec, expected.choice
+    head = [f"{INDENT}{trees.render(choice.tree, names_of(spec))}", f"{INDENT}because: {choice.reason}"]
+    return drawing.titled("PLAN", head, tree_lines(spec, choice.tree), candidates(spec, choice, choice.tree))
+
+
+def tree_lines(spec: JoinSpec, tree: Tree) -> list[str]:
+    """The operators of a plan, those below another indented; nothing where there is one alone."""
+    places = trees.layout(spec, tree)
+    if len(places) < 2:
+        return []
+    depth = [0] * len(places)
+    lines = []
+    for place in places:
+        depth[place.number] = 0 if place.parent is None else depth[place.parent[0]] + 1
+        members = ", ".join(i.alias for i in place.spec.inputs)
+        lines.append(f"{INDENT}{INDENT * depth[place.number]}MJoin {place.number} of {members}")
+    return lines
+
+
+def candidates(spec: JoinSpec, choice: decompose.Choice, running: Tree) -> list[str]:
+    """The trees that were weighed against each other, with a mark at the one that runs."""
+    if not choice.candidates:
+        return []
+    aliases = names_of(spec)
+    rows = [
+        [
+            trees.render(c.tree, aliases) + (" *" if c.tree == running else ""),
+            f"{c.seconds:.3g} s",
+            count(c.stored_rows),
+            f"{c.change_seconds:.3g} s",
+        ]
+        for c in choice.candidates
+    ]
+    exhaustive = len(aliases) <= decompose.EXACT
+    return [
+        f"{INDENT}considered, over {drawing.seconds(HORIZON_SECONDS)}"
+        + ("" if exhaustive else f" (by single changes: more than {decompose.EXACT} inputs)"),
+        *drawing.table(["plan", "work", "intermediate rows", "to change"], rows),
+        f"{INDENT}* this one; another has to save more than {decompose.NEAR:.0%} of the work, and to store no more than"
+        f" {decompose.MOST_STORED:g} times the inputs' rows",
+        f"{INDENT}  (less where memory is short)",
+    ]
+
+
+def probing(expected: Expectation) -> list[str]:
+    places = len(expected.operators)
+    parts = [orders_of(o.place, o.statistics, o.orders, places) for o in expected.operators]
+    return drawing.titled("PROBING ORDERS", *parts, [threshold(expected.spec)])
+
+
+def threshold(spec: JoinSpec) -> str:
+    how = "every order is tried" if len(spec.inputs) <= orders.EXACT_INPUTS else "the next input is that of least cost"
+    return (
+        f"{INDENT}cost: rows that probe or match, for each arriving row; {how}.\n{INDENT}An order changes after"
+        f" {orders.LEAST_PROBES:.0f} probes, for a gain of {orders.LEAST_GAIN:.0%}"
+    )
+
+
+def orders_of(
+    place: OperatorSpec, statistics: Statistics, choices: Sequence[orders.Choice], operators: int
+) -> list[str]:
+    """The orders of one of some operators, with the keys they go by, and fan-outs where there are rows to tell."""
+    spec = place.spec
+    lines = [f"{INDENT}MJoin {place.number}"] if operators > 1 else []
+    for origin, choice in enumerate(choices):
+        order = orders.order_of(spec, origin, choice.order)
+        lines.append(f"{INDENT}{orders.describe(spec, order)}")
+        known = all(statistics.rows)
+        bound, steps = frozenset((origin,)), []
+        for step in order.steps:
+            by = "+".join(drawing.key_name(c) for c in step.classes)
+            fan_out = f" {count(statistics.fan_out(origin, bound, step.target))}" if known else ""
+            steps.append(f"{spec.inputs[step.target].alias} by {by}{fan_out}")
+            bound |= {step.target}
+        what = "matches per row: " if known else ""
+        lines.append(f"{INDENT * 3}{what}{', '.join(steps)}")
+        cost = f"; cost {count(orders.cost(statistics, origin, choice.order))}" if known else ""
+        lines.append(f"{INDENT * 3}{choice.reason.removeprefix(f'{spec.inputs[origin].alias}: ')}{cost}")
+    return lines
+
+
+def future(expected: Expectation) -> list[str]:
+    """Rates and the state, after some time, or of what is there now where nobody knows what will come."""
+    unknown = (
+        f"{INDENT}rates are not known: set 'source.<alias>.expectedRowsPerSecond', or let spark_mjoin.advise(options)"
+        " sample the sources"
+    )
+    if not expected.is_known:
+        return drawing.titled("RATES AND STATE", [unknown])
+    if not any(figure.value for figure in expected.knowledge.rates):
+        given = f"{INDENT}out: {count(expected.results)} results in all"
+        work = f"{INDENT}work: {expected.work_in_all:.3g} s of one core for joining, without reading and writing"
+        now = [f"{INDENT}rates are not known: set 'source.<alias>.expectedRowsPerSecond'", given, work]
+        return drawing.titled("RATES AND STATE, of what is there now", now, state_table(expected), fits(expected))
+    title = f"RATES AND STATE, after {drawing.seconds(expected.seconds)}"
+    return drawing.titled(title, rates(expected), state_table(expected), fits(expected))
+
+
+def rates(expected: Expectation) -> list[str]:
+    known = zip(expected.spec.inputs, expected.knowledge.rates, strict=True)
+    missing = [input.alias for input, figure in known if not figure.value]
+    busy = expected.work_seconds
+    late = "; more than the partitions can do" if busy > expected.settings.partitions else ""
+    return [
+        f"{INDENT}in: {count(expected.input_rate)} rows/s" + (f"; not known of {listed(missing)}" if missing else ""),
+        f"{INDENT}out: {count(expected.output_rate)} rows/s; {count(expected.results)} results by then",
+        f"{INDENT}work: {busy:.3%} of one core for joining, without reading and writing{late}",
+    ]
+
+
+def state_table(expected: Expectation) -> list[str]:
+    rows = [
+        [
+            member.name,
+            "intermediate" if member.joined else "input",
+            count(member.rows),
+            size(member.row_bytes),
+            size(member.state_bytes),
+        ]
+        for operator in expected.operators
+        for member in operator.members
+    ]
+    total = sum(m.rows for o in expected.operators for m in o.members)
+    rows.append(["all", "", count(total), "", size(expected.state_bytes)])
+    return drawing.table(["table", "", "rows", "a row", "with indexes"], rows)
+
+
+def fits(expected: Expectation) -> list[str]:
+    """The state against the budget."""
+    budget = expected.settings.memory_bytes
+    if budget is None:
+        return [f"{INDENT}no limit: option 'memory' is not set"]
+    room = capacity(Overflow.of(expected.settings).of_partition(0, 1))
+    if expected.state_bytes <= room:
+        return [f"{INDENT}fits: {size(expected.state_bytes)} of the {size(room)} that 'memory' = {size(budget)} has for"
+                " rows"]  # fmt: skip
+    part = room / expected.state_bytes
+    return [f"{INDENT}does not fit: {size(room)} of 'memory' = {size(budget)} are for rows, which is {part:.0%} of it"]
+
+
+# --- partitions, memory, sources of figures ------------------------------------------------------------------------
+
+
+def partitioning(spec: JoinSpec, settings: Settings, requested: int) -> list[str]:
+    star = spec.star_class
+    if star is None:
+        ignored = f" ('partitions' = {requested} has no effect)" if requested > 1 else ""
+        lines = [f"{INDENT}one partition: no key is common to all inputs{ignored}"]
+    else:
+        lines = [
+            f"{INDENT}{_plural(settings.partitions, 'partition')}, by the hash of {drawing.key_name(star)}, which all"
+            " inputs have"
+        ]
+        if settings.partitions == 1:
+            lines[0] += "; 'partitions' can be set higher"
+    if settings.partitions > 1 and settings.memory_bytes is not None:
+        lines.append(f"{INDENT}each has {size(settings.memory_bytes / settings.partitions)} of 'memory'")
+    return drawing.titled("PARTITIONING", lines)
+
+
+def policies(spec: JoinSpec, settings: Settings) -> list[str]:
+    apply = [name for name in flush.REGISTRY if name != "coordinated" or spec.star_class is not None]
+    lines = [f"{INDENT}apply: {', '.join(apply)}"]
+    if spec.star_class is None:
+        lines.append(f"{INDENT}does not apply: coordinated, which needs a key that all inputs have")
+    if settings.memory_bytes is None:
+        lines.append(f"{INDENT}in force: none, since 'memory' is not set; it would be {settings.flush}")
+    elif settings.overflow == "fail":
+        lines.append(
+            f"{INDENT}in force: none, since 'overflow' is fail: the query ends at {size(settings.memory_bytes)}"
+        )
+    else:
+        room = capacity(Overflow.of(settings).of_partition(0, settings.partitions))
+        each = " in each partition" if settings.partitions > 1 else ""
+        lines.append(
+            f"{INDENT}in force: {settings.flush}, when rows take more than {size(room)}{each}; a flush leaves"
+            f" {size(room * FLUSH_TO)}"
+        )
+        lines.append(
+            f"{INDENT}disk work in batches of less than {settings.blocking_rows:,} rows, up to"
+            f" {size(settings.fuel_bytes)} a batch"
+        )
+    return drawing.titled("FLUSH POLICIES", lines)
+
+
+def legend(costs: Costs) -> list[str]:
+    measured = costs is not calibrate.DEFAULTS
+    origin = "measured on this machine" if measured else "defaults; `python -m spark_mjoin calibrate` measures them"
+    each = ", ".join(f"{name} {getattr(costs, name) * 1e9:.3g}" for name in ("hash", "move", "compare", "gather"))
+    return drawing.titled(
+        "WHERE FIGURES ARE FROM",
+        [
+            f"{INDENT}given: by options 'source.<alias>.expectedRowsPerSecond' and 'expectedSelectivity'",
+            f"{INDENT}measured: counted by the query; sampled: from the first rows of the sources",
+            f"{INDENT}assumed: keys are unique in the larger input, {sizes.ASSUMED_BYTES:.0f} bytes for a string",
+            f"{INDENT}costs in ns: {each} ({origin})",
+        ],
+    )
+
+
+# --- helpers ---------------------------------------------------------------------------------------------------------
+
+
+def pairs_of(spec: JoinSpec) -> list[Pair]:
+    """The pairs of inputs that share a key."""
+    n = len(spec.inputs)
+    return [(a, b) for a in range(n) for b in range(a + 1, n) if spec.classes_of(a) & spec.classes_of(b)]
+
+
+def pair_name(spec: JoinSpec, pair: Pair) -> str:
+    shared = sorted(spec.classes_of(pair[0]) & spec.classes_of(pair[1]))
+    names = "+".join(map(drawing.key_name, shared))
+    return f"{spec.inputs[pair[0]].alias}, {spec.inputs[pair[1]].alias} by {names}"
+
+
+def names_of(spec: JoinSpec) -> list[str]:
+    return [i.alias for i in spec.inputs]
+
+
+def _plural(number: int, what: str) -> str:
+    return f"{number} {what}" if number == 1 else f"{number} {what}s"

@@ -1,0 +1,47 @@
+"""How many bytes rows take in memory, before there are any: by the rules that tables account by (state.table).
+
+Fixed-width values take what they take. Of strings, binary and nested values the length has to be known or assumed; it
+is looked up by `<alias>.<column>`, which is also the name of a column in an intermediate result.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+import numpy as np
+
+from spark_mjoin.model import InputSpec
+from spark_mjoin.state.columns import is_bytes, raw_dtype
+from spark_mjoin.state.table import TRACKING_BYTES, indexes_bytes
+
+ASSUMED_BYTES = 16.0  # of a string or another value without a fixed width
+_OFFSET_BYTES = 8
+
+Widths = Mapping[str, float]  # bytes of a value without a fixed width, by alias.column
+
+
+def row_bytes(input: InputSpec, widths: Widths, tracked: bool) -> float:
+    """Bytes of a stored row, without indexes."""
+    total = float(TRACKING_BYTES if tracked else 0)
+    for stored in input.stored:
+        raw = raw_dtype(stored.type)
+        if raw is not None:
+            total += np.dtype(raw).itemsize
+            continue
+        name = stored.name if input.joined else f"{input.alias}.{stored.name}"
+        total += widths.get(name, ASSUMED_BYTES) + (_OFFSET_BYTES if is_bytes(stored.type) else 0)
+    return total
+
+
+def state_bytes(input: InputSpec, rows: float, widths: Widths, tracked: bool, partitions: int = 1) -> float:
+    """Bytes of the table of an input, indexes included, spread evenly over partitions."""
+    return rows * row_bytes(input, widths, tracked) + partitions * indexes_bytes(input, round(rows / partitions))
+
+
+def assumed(input: InputSpec, widths: Widths) -> list[str]:
+    """The stored columns whose length is not known."""
+    return [
+        stored.name
+        for stored in input.stored
+        if raw_dtype(stored.type) is None and f"{input.alias}.{stored.name}" not in widths
+    ]

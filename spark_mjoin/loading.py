@@ -1,0 +1,39 @@
+"""What happens at `load()`: options become the meaning of the join and how it runs, or one clear error.
+
+Looks at the sources for their schemas, and at nothing else of them. Used by the data source and by everything that
+tells about a join before it runs, so that both say the same and fail alike.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+
+from spark_mjoin import sources
+from spark_mjoin.config import Options
+from spark_mjoin.errors import OptionError
+from spark_mjoin.model import JoinSpec, Settings
+from spark_mjoin.planner import tree
+from spark_mjoin.planner.graph import plan_join
+
+
+def load(options: Mapping[str, str]) -> tuple[JoinSpec, Settings]:
+    """The join that some options describe; OptionError or QueryError for everything that is wrong with them."""
+    parsed = Options.parse(options)
+    schemas = []
+    for source in parsed.sources:
+        sources.limits(source.alias, dict(source.options))
+        schemas.append(sources.create(source.alias, source.format, dict(source.options)).schema())
+    spec, settings = plan_join(parsed, schemas), parsed.settings
+    used = {input.source for input in spec.inputs}
+    for idle in (s.alias for number, s in enumerate(spec.sources) if number not in used):
+        raise OptionError(f"source '{idle}' is not in option 'query': join it, or remove 'source.{idle}.…'")
+    if spec.star_class is None:
+        settings = replace(settings, partitions=1)  # no key that all inputs have to split the rows by
+        if settings.flush == "coordinated":
+            raise OptionError(
+                "option 'flush': 'coordinated' needs a key that all inputs have, and this join has none; "
+                "'adaptive', 'largest' and 'random' work on every join"
+            )
+    tree.chosen(settings.plan, spec)  # a plan that does not fit is an error now
+    return spec, settings
