@@ -87,8 +87,11 @@ class Planner:
         looking = LOOKING_SECONDS.get(len(self.spec.inputs), MOST_LOOKING_SECONDS)
         if found and self._worked_ms < 1000 * PATIENCE * looking:
             return before.tree, "the join has not worked enough for looking at trees to pay"
+        statistics = self.statistics(committed, rates)
+        if not any(statistics.rates):  # as in the first batch after a restart: not a look that counts
+            return before.tree, "no rates of arrival are known"
         self._judged_rows, self._worked_ms = rows, 0
-        choice = self.choice(before, committed, self.statistics(committed, rates))
+        choice = self.choice(before, committed, statistics)
         return choice.tree, choice.reason
 
     def statistics(self, committed: Committed, rates: Sequence[float]) -> Statistics:
