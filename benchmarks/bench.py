@@ -45,7 +45,7 @@ def main(arguments: list[str] | None = None) -> int:
     for letter in options.workloads:
         for measurement in run_workload(WORKLOADS[letter], chosen, options):
             results.add(measurement)
-            _say(_line(measurement))
+            say(line(measurement))
             report.write(results, options.out)
     report.show(results)
     print(f"written: {options.out / 'results.json'}, {options.out / 'results.md'}")
@@ -53,7 +53,7 @@ def main(arguments: list[str] | None = None) -> int:
 
 
 def run_workload(workload: Workload, chosen: list[Engine], options: argparse.Namespace) -> Iterable[Measurement]:
-    _say(f"({workload.letter}) {workload.title}, scale {options.scale:g}")
+    say(f"({workload.letter}) {workload.title}, scale {options.scale:g}")
     data = workload.prepare(options.data, options.scale)
     expected = check.reference(data) if options.verify else None
     for engine in chosen:
@@ -124,21 +124,21 @@ def _version(package: str) -> str:
         return "not installed"
 
 
-def _line(it: Measurement) -> str:
+def line(it: Measurement) -> str:
     times = " ".join(f"{seconds:.3f}" for seconds in it.times) or "no time"
     state = {True: "same rows", False: "WRONG ROWS", None: "not checked"}[it.same]
     return f"  {it.label}: {times} s, {it.error or state}"
 
 
-def _say(text: str) -> None:
+def say(text: str) -> None:
     print(text, file=sys.stderr, flush=True)
 
 
 def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(prog="python -m benchmarks.bench", description=__doc__.splitlines()[0])
     add = parser.add_argument
-    add("--workloads", type=_choice(WORKLOADS), default=list(WORKLOADS), help="letters, with commas (default: all)")
-    add("--only", type=_choice(get_args(Kind)), default=list(get_args(Kind)), help="mjoin,spark,duckdb,kernel")
+    add("--workloads", type=choice(WORKLOADS), default=list(WORKLOADS), help="letters, with commas (default: all)")
+    add("--only", type=choice(get_args(Kind)), default=list(get_args(Kind)), help="mjoin,spark,duckdb,kernel")
     add("--scale", type=float, default=1.0, help="share of the full row numbers")
     add("--repeats", type=int, default=3, help="timed runs of each engine; the best counts")
     add("--budget", type=float, default=120.0, help="no further repeat after so many seconds of timed runs")
@@ -153,17 +153,17 @@ def _parser() -> argparse.ArgumentParser:
     add("--memory", help="mjoin with its option of that name as well, to see it overflow")
     add("--mjoin-memory", default="1g", help="spark.driver.memory for mjoin")
     add("--spark-memory", default="6g", help="spark.driver.memory for Spark's own joins")
-    add("--data", type=_absolute, default=REPOSITORY / "out" / "bench-data", help="where the parquet files are kept")
-    add("--scratch", type=_absolute, help="where checkpoints and state go (default: the system's temporary directory)")
-    add("--out", type=_absolute, default=REPOSITORY / "out" / "bench", help="where results.json and results.md go")
+    add("--data", type=absolute, default=REPOSITORY / "out" / "bench-data", help="where the parquet files are kept")
+    add("--scratch", type=absolute, help="where checkpoints and state go (default: the system's temporary directory)")
+    add("--out", type=absolute, default=REPOSITORY / "out" / "bench", help="where results.json and results.md go")
     return parser
 
 
-def _absolute(text: str) -> Path:
+def absolute(text: str) -> Path:
     return Path(text).resolve()
 
 
-class _choice:
+class choice:
     """An argparse type: a comma-separated list of known names."""
 
     def __init__(self, known: Iterable[str]) -> None:

@@ -14,7 +14,7 @@ from typing import Any
 import duckdb
 import pyarrow as pa
 
-from benchmarks.workloads import ALIASES, Dataset
+from benchmarks.workloads import Dataset
 
 
 @dataclass(frozen=True)
@@ -32,7 +32,7 @@ def connect(threads: int) -> Any:
 
 
 def attach_files(connection: Any, dataset: Dataset) -> None:
-    for alias in ALIASES:
+    for alias in dataset.workload.aliases:
         connection.sql(f"CREATE OR REPLACE VIEW {alias} AS SELECT * FROM read_parquet('{dataset.glob(alias)}')")
 
 

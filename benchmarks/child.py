@@ -32,13 +32,14 @@ import spark_mjoin
 from benchmarks import check, kernel
 from benchmarks.engines import RESULT_MARK, Measurement, Request
 from benchmarks.memory import PeakMemory
-from benchmarks.workloads import ALIASES, WARM_UP_FILES, WARM_UP_SCALE, WORKLOADS, Dataset
+from benchmarks.shapes import SHAPES
+from benchmarks.workloads import WARM_UP_FILES, WARM_UP_SCALE, WORKLOADS, Dataset
 
 MIN_KERNEL_ROUNDS = 5
 
 
 def measure(request: Request) -> list[Measurement]:
-    workload = WORKLOADS[request.workload]
+    workload = (WORKLOADS | SHAPES)[request.workload]
     data = workload.prepare(Path(request.cache), request.scale)
     small = workload.prepare(Path(request.cache), WARM_UP_SCALE, WARM_UP_FILES)
     blank = Measurement(request.workload, request.engine.name, request.engine.label)
@@ -110,7 +111,7 @@ def _kernel(request: Request, data: Dataset, small: Dataset, blank: Measurement)
     rival = replace(blank, engine="kernel-duckdb", label="duckdb in memory, 1 thread")
     workload, tables = data.workload, data.tables()
     connection = check.connect(threads=1)
-    for alias in ALIASES:
+    for alias in workload.aliases:
         connection.register(alias, tables[alias])
 
     def by_duckdb() -> pa.Table:
@@ -241,7 +242,7 @@ def _mjoin_frame(spark: Any, request: Request, dataset: Dataset, directory: Path
     reader = spark.readStream.format("mjoin").option("query", dataset.workload.query)
     if not request.engine.jar:
         reader = reader.option("stateLocation", str(directory / "state"))
-    for alias in ALIASES:
+    for alias in dataset.workload.aliases:
         reader = reader.option(f"source.{alias}.format", "parquet")
         reader = reader.option(f"source.{alias}.path", str(dataset.path(alias)))
         if request.engine.files_per_trigger is not None:
@@ -250,8 +251,8 @@ def _mjoin_frame(spark: Any, request: Request, dataset: Dataset, directory: Path
 
 
 def _spark_frame(spark: Any, request: Request, dataset: Dataset, directory: Path) -> Any:
-    """The same query text over streaming views: Spark plans two chained binary stream-stream inner joins."""
-    for alias in ALIASES:
+    """The same query text over streaming views: Spark plans chained binary stream-stream inner joins."""
+    for alias in dataset.workload.aliases:
         reader = spark.readStream.schema(dataset.ddl(alias))
         if request.engine.files_per_trigger is not None:
             reader = reader.option("maxFilesPerTrigger", str(request.engine.files_per_trigger))

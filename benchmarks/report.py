@@ -82,25 +82,25 @@ def rows(results: Results, workload: str) -> list[tuple[str, ...]]:
         found.append(
             (
                 it.label,
-                _number(it.seconds, 3),
+                number(it.seconds, 3),
                 str(len(it.times)) if it.times else "",
-                "" if it.engine.startswith(("kernel", "duckdb")) else _ratio(spark, it.seconds),
-                _ratio(it.seconds, rival),
+                "" if it.engine.startswith(("kernel", "duckdb")) else ratio(spark, it.seconds),
+                ratio(it.seconds, rival),
                 "" if it.peak is None else f"{it.peak / 1e6:,.0f}",
                 "" if it.micro_batches is None else str(it.micro_batches),
                 "" if it.rows is None else f"{it.rows:,}",
-                _same(it),
+                same(it),
             )
         )
     if results.scale == 1.0:
         for name, figures in ELSEWHERE.items():
             if workload in figures:
-                ratio = _ratio(spark, figures[workload])
-                found.append((f"{name} *", _number(figures[workload], 1), "", ratio, "", "", "", "", ""))
+                seconds = figures[workload]
+                found.append((f"{name} *", number(seconds, 1), "", ratio(spark, seconds), "", "", "", "", ""))
     return found
 
 
-def _same(it: Measurement) -> str:
+def same(it: Measurement) -> str:
     if it.same is False:
         return "WRONG"
     if it.error:
@@ -108,11 +108,11 @@ def _same(it: Measurement) -> str:
     return "not checked" if it.same is None else "yes"
 
 
-def _number(value: float | None, digits: int) -> str:
+def number(value: float | None, digits: int) -> str:
     return "" if value is None else f"{value:.{digits}f}"
 
 
-def _ratio(over: float | None, under: float | None) -> str:
+def ratio(over: float | None, under: float | None) -> str:
     return "" if over is None or under is None else f"{over / under:.2f}"
 
 
@@ -207,16 +207,16 @@ def show(results: Results) -> None:
 def markdown(results: Results) -> str:
     lines = ["# Benchmark results", "", f"Scale {results.scale:g}. {LEGEND}", ""]
     for workload in results.workloads:
-        lines += [f"## ({workload}) {WORKLOADS[workload].title}", "", *_markdown_table(HEADER, rows(results, workload))]
+        lines += [f"## ({workload}) {WORKLOADS[workload].title}", "", *markdown_table(HEADER, rows(results, workload))]
     judged = [(it.bar, it.measured, it.outcome) for it in verdicts(results)]
-    lines += ["## Verdicts", "", *_markdown_table(("bar", "measured", "verdict"), judged)]
+    lines += ["## Verdicts", "", *markdown_table(("bar", "measured", "verdict"), judged)]
     if failures(results):
         lines += ["## Failures", "", *(f"- {line}" for line in failures(results)), ""]
     lines += ["## Machine", "", *(f"- {name}: {value}" for name, value in results.machine.items()), ""]
     return "\n".join(lines)
 
 
-def _markdown_table(header: Sequence[str], body: Sequence[Sequence[str]]) -> list[str]:
+def markdown_table(header: Sequence[str], body: Sequence[Sequence[str]]) -> list[str]:
     cells = [[cell.replace("*", r"\*") for cell in row] for row in body]
     return [f"| {' | '.join(row)} |" for row in (header, ["---"] * len(header), *cells)] + [""]
 

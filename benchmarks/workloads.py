@@ -1,9 +1,9 @@
-"""What is joined: five three-way equi-joins, their data and their one query text.
+"""What is joined: five three-way equi-joins, their data and their one query text. Larger joins are in `shapes`.
 
 The data is a pure function of (workload, scale, files): seeded generators, written once as parquet into a cache
 directory and then read by every engine from the same files. All engines run the same SQL text.
 
-Not covered: late data, NULL keys, windows, inputs that arrive at different rates, more than three inputs.
+Not covered: late data, NULL keys, windows, inputs that arrive at different rates.
 """
 
 from __future__ import annotations
@@ -43,6 +43,7 @@ class Workload:
     generate: Callable[[float], Tables]
     exact_rows: Callable[[float], int] | None = None
     """Results by construction, where that is known: a check on the reference join itself."""
+    aliases: tuple[str, ...] = ALIASES
 
     @property
     def query(self) -> str:
@@ -88,7 +89,7 @@ class Dataset:
 
     def tables(self) -> Tables:
         """The inputs in memory, one contiguous chunk per column."""
-        return {alias: pq.read_table(self.path(alias)).combine_chunks() for alias in ALIASES}
+        return {alias: pq.read_table(self.path(alias)).combine_chunks() for alias in self.workload.aliases}
 
 
 _SPARK_TYPES = {pa.int64(): "BIGINT", pa.string(): "STRING"}
@@ -104,7 +105,7 @@ def _write(table: pa.Table, directory: Path, files: int) -> None:
         os.utime(path, (1_700_000_000 + number, 1_700_000_000 + number))
 
 
-def _payload(alias: str, rows: int, rng: np.random.Generator) -> dict[str, pa.Array]:
+def payload(alias: str, rows: int, rng: np.random.Generator) -> dict[str, pa.Array]:
     """Two integers and a 12-character string."""
     return {
         f"{alias}_x": pa.array(rng.integers(0, 1_000_000, rows)),
@@ -134,7 +135,7 @@ def _rng(letter: str, alias: str) -> np.random.Generator:
     return np.random.default_rng([ord(letter), ord(alias)])
 
 
-def _scaled(full: int, scale: float) -> int:
+def scaled(full: int, scale: float) -> int:
     return max(1, round(full * scale))
 
 
@@ -143,30 +144,30 @@ def _star(letter: str, keys: Callable[[str, np.random.Generator], pa.Array]) -> 
     for alias in ALIASES:
         rng = _rng(letter, alias)
         key = keys(alias, rng)
-        tables[alias] = pa.table({"k": key} | _payload(alias, len(key), rng))
+        tables[alias] = pa.table({"k": key} | payload(alias, len(key), rng))
     return tables
 
 
 def _key_key(scale: float) -> Tables:
-    rows = _scaled(1_000_000, scale)
+    rows = scaled(1_000_000, scale)
     return _star("a", lambda _, rng: pa.array(rng.permutation(rows)))
 
 
 def _inflating(scale: float) -> Tables:
     """Every key value 10, 15 and 10 times: 1,500 results per key value. The scale changes the number of key values."""
-    values = _scaled(1_000, scale)
+    values = scaled(1_000, scale)
     times = {"r": 10, "s": 15, "t": 10}
     return _star("b", lambda alias, rng: pa.array(rng.permutation(np.repeat(np.arange(values), times[alias]))))
 
 
 def _chain(scale: float) -> Tables:
     """Keys drawn with repetition from as many values as there are rows: one expected partner in each direction."""
-    rows = _scaled(500_000, scale)
+    rows = scaled(500_000, scale)
     tables: Tables = {}
     for alias, keys in (("r", "a"), ("s", "ab"), ("t", "b")):
         rng = _rng("c", alias)
         drawn = {key: pa.array(rng.integers(0, rows, rows)) for key in keys}
-        tables[alias] = pa.table(drawn | _payload(alias, rows, rng))
+        tables[alias] = pa.table(drawn | payload(alias, rows, rng))
     return tables
 
 
@@ -177,7 +178,7 @@ def _zipf(scale: float) -> Tables:
     the number of key values is solved for 25 results per row. At full scale the hottest key has some 120 rows in each
     input and gives a third of all results; a larger exponent over common keys would give far more than 5 million.
     """
-    rows = _scaled(200_000, scale)
+    rows = scaled(200_000, scale)
     values = max(1, round((2.612 / 8 * rows**2 / 25) ** (2 / 3)))
     weights = np.arange(1, values + 1) ** -0.5
     cumulated = np.cumsum(weights) / weights.sum()
@@ -191,7 +192,7 @@ def _zipf(scale: float) -> Tables:
 
 
 def _string_keys(scale: float) -> Tables:
-    rows = _scaled(1_000_000, scale)
+    rows = scaled(1_000_000, scale)
     return _star("e", lambda _, rng: _hex16(rng.permutation(rows)))
 
 
@@ -210,7 +211,7 @@ WORKLOADS: dict[str, Workload] = {
             _STAR_OUTPUT,
             20,
             _key_key,
-            lambda scale: _scaled(1_000_000, scale),
+            lambda scale: scaled(1_000_000, scale),
         ),
         Workload(
             "b",
@@ -219,7 +220,7 @@ WORKLOADS: dict[str, Workload] = {
             _STAR_OUTPUT,
             20,
             _inflating,
-            lambda scale: 1_500 * _scaled(1_000, scale),
+            lambda scale: 1_500 * scaled(1_000, scale),
         ),
         Workload("c", "chain r-s-t, 3 x 500,000 rows", _CHAIN, ("s.a", "s.b", *_PAYLOAD), 20, _chain),
         Workload("d", "Zipf-skewed star, 3 x 200,000 rows, about 5 million results", _STAR, _STAR_OUTPUT, 20, _zipf),
@@ -230,7 +231,7 @@ WORKLOADS: dict[str, Workload] = {
             _STAR_OUTPUT,
             20,
             _string_keys,
-            lambda scale: _scaled(1_000_000, scale),
+            lambda scale: scaled(1_000_000, scale),
         ),
     )
 }

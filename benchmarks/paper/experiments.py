@@ -15,13 +15,14 @@ import pyarrow as pa
 
 from benchmarks.paper import inputs, orders
 from benchmarks.paper.decomposition import decomposition
-from benchmarks.paper.inputs import Stream, attribute, changing, poisson, relation
+from benchmarks.paper.inputs import MS, Stream, attribute, changing, poisson, relation
 from benchmarks.paper.machine import AHEAD, LOADED
-from benchmarks.paper.outcome import Check, Outcome, Panel
-from benchmarks.paper.plans import Join, Plan, Run, run
+from benchmarks.paper.outcome import Check, Outcome, Panel, complete
+from benchmarks.paper.plans import Join, Plan, run
+from benchmarks.paper.six_way import NEAR, six_way
+from benchmarks.paper.state_manager import pipeline
+from benchmarks.paper.virtual import Run
 from spark_mjoin.model import Array
-
-MS = 1e-3
 
 
 @dataclass(frozen=True)
@@ -74,7 +75,7 @@ def fluctuating(scale: float) -> Outcome:
             )
             for name, (in_mjoin, in_high, in_low) in zip(names, in_phase, strict=True)
         ),
-        _complete(runs),
+        complete(runs),
     ]
     rows_out = [[name, *figures] for name, figures in zip(names, in_phase, strict=True)]
     panel = Panel("S3 fast, slow, fast", runs, mjoin.arrived * 1.1, bounds[1:])
@@ -141,7 +142,7 @@ def probing(scale: float) -> Outcome:
             else f"from {overtaken[0]:.0f} s",
             expected=False,
         ),
-        _complete(runs),
+        complete(runs),
     ]
     header = ["plan", "hashes, stored rows", "hashes, all", "moves", "comparisons", "virtual seconds of work"]
     table = [
@@ -155,104 +156,6 @@ def probing(scale: float) -> Outcome:
 def _stored(r: Run) -> int:
     """Hashes of rows that were stored, which is what the paper counts; the engine counts those of probes too."""
     return r.work.hashes - r.work.probes
-
-
-# --- figure 15 -----------------------------------------------------------------------------------------------------
-
-FIG15_BYTES = 100
-NEAR = 0.95  # of the best policy
-
-
-def six_way(scale: float) -> Outcome:
-    """Section 3.5: two star joins of three streams and a join of their results (table 2)."""
-    streams, plans = table_2(scale)
-    coordinated, scattered, adaptive, xjoin, xjoin_largest = runs = [run(plan, streams, AHEAD) for plan in plans]
-    arrived = coordinated.arrived
-    shown = [round(arrived * k / 4, 1) for k in (1, 2, 3, 4)]
-
-    def above(upper: Run, lower: Run, claim: str, share: float = 1.0) -> Check:
-        """From the time on when there is a noticeable number of results to compare."""
-        points = [t for t in np.linspace(0, arrived, 51)[1:] if lower.at(t) > 0.01 * lower.total]
-        figures = "at each quarter: " + ", ".join(f"{upper.at(t):,} to {lower.at(t):,}" for t in shown)
-        return Check(
-            f"while the inputs arrive, {claim}", all(upper.at(t) >= share * lower.at(t) for t in points), figures
-        )
-
-    checks = [
-        above(coordinated, scattered, "coordinated flushing is above random flushing"),
-        above(coordinated, xjoin, "coordinated flushing is above the plan of XJoins"),
-        above(coordinated, xjoin_largest, "coordinated flushing is above XJoins that flush their largest bucket"),
-        above(scattered, xjoin, "with random flushing in both, MJoins are above XJoins"),
-        above(adaptive, coordinated, f"adaptive flushing gives {NEAR:.0%} of coordinated flushing or more", NEAR),
-        Check(
-            "coordinated flushing leaves the least to the clean-up",
-            coordinated.before_clean_up >= max(r.before_clean_up for r in runs),
-            "given out before it: " + ", ".join(f"{r.before_clean_up / r.total:.0%}" for r in runs),
-        ),
-        _complete(runs),
-    ]
-    header = ["plan", *(f"results at {t} s" for t in shown), "before clean-up", "all", "virtual seconds in all"]
-    table = [[r.plan, *(r.at(t) for t in shown), r.before_clean_up, r.total, f"{r.finished:.1f}"] for r in runs]
-    panels = [
-        Panel("while the inputs arrive", runs, arrived * 1.02),
-        Panel("to the end of the clean-up", runs, max(r.finished for r in runs), [r.ended for r in runs]),
-    ]
-    return Outcome("fig15", "Figure 15: coordinated flushing on the six-way join", panels, checks, header, table)
-
-
-def table_2(scale: float) -> tuple[dict[str, Stream], list[Plan]]:
-    """Table 2's streams, and the plans that are compared on them."""
-    rows, rows2 = round(10_000 * scale), round(100_000 * scale)
-
-    def small(seed: int) -> Stream:
-        return Stream(relation(rows, seed, unique1=rows), poisson(rows, 1 * MS, 10 + seed))
-
-    def large(seed: int) -> Stream:
-        return Stream(relation(rows2, seed, tenk6=rows, unique14=rows2), poisson(rows2, 5 * MS, 10 + seed))
-
-    streams = {f"s{i}": small(i) if i in (1, 4) else large(i) for i in range(1, 7)}
-    memory = FIG15_BYTES * (2 * rows + 4 * rows2)
-    stars, deep = _table_2_query(binary=False), _table_2_query(binary=True)
-    return streams, [
-        Plan("MJoins, coordinated flushing", stars, "coordinated", memory),
-        Plan("MJoins, random flushing", stars, "random", memory),
-        Plan("MJoins, adaptive flushing", stars, "adaptive", memory),
-        Plan("XJoins, random flushing", deep, "random", memory),
-        Plan("XJoins, largest bucket first", deep, "largest", memory),
-    ]
-
-
-def _table_2_query(binary: bool) -> Join:
-    """The query of table 2; weights are the rows that a join has to hold, in units of 10,000 at full size.
-
-    Two XJoins divide what one star has.
-    """
-
-    def star(name: str, small: str, middle: str, last: str) -> Join:
-        if not binary:
-            query = (
-                f"SELECT {middle}.unique14 AS u, {small}.id AS a, {middle}.id AS b, {last}.id AS c "
-                f"FROM {small}, {middle}, {last} "
-                f"WHERE {small}.unique1 = {middle}.tenk6 AND {small}.unique1 = {last}.tenk6"
-            )
-            return Join(name, query, (small, middle, last), weight=21)
-        lower = Join(
-            f"{name}_lower",
-            f"SELECT {small}.unique1 AS k, {middle}.unique14 AS u, {small}.id AS a, {middle}.id AS b "
-            f"FROM {small}, {middle} WHERE {small}.unique1 = {middle}.tenk6",
-            (small, middle),
-            weight=21 * 11 / 31,
-        )
-        query = f"SELECT x.u AS u, x.a AS a, x.b AS b, {last}.id AS c FROM {lower.name} AS x, {last} "
-        query += f"WHERE x.k = {last}.tenk6"
-        return Join(name, query, (lower, last), weight=21 * 20 / 31)
-
-    left, right = star("left_star", "s1", "s2", "s3"), star("right_star", "s4", "s5", "s6")
-    query = (
-        "SELECT left_star.a AS a, left_star.b AS b, left_star.c AS c, right_star.a AS d, right_star.b AS e, "
-        "right_star.c AS f FROM left_star, right_star WHERE left_star.u = right_star.u"
-    )
-    return Join("top", query, (left, right), weight=200)
 
 
 # --- the six-way star ----------------------------------------------------------------------------------------------
@@ -286,7 +189,7 @@ def star(scale: float, policies: Sequence[str] = POLICIES) -> Outcome:
     header = ["policy", "first half of the arrivals", "first half of the run", "before clean-up", "all", "seconds"]
     table = [[r.plan, r.at(arriving), r.at(half), r.before_clean_up, r.total, f"{r.finished:.1f}"] for r in runs]
     panel = Panel("six-way star", runs, max(r.finished for r in runs), [half])
-    return Outcome("star", "Six-way star join: flush policies", [panel], [*checks, _complete(runs)], header, table)
+    return Outcome("star", "Six-way star join: flush policies", [panel], [*checks, complete(runs)], header, table)
 
 
 # --- PermJoin ------------------------------------------------------------------------------------------------------
@@ -314,7 +217,7 @@ def permjoin(scale: float, policies: Sequence[str] = POLICIES, only: Sequence[st
                 ", ".join(f"{r.plan} {r.before_clean_up:,}" for r in runs) + f" of {adaptive.total:,}",
             )
         )
-        checks.append(_complete(runs))
+        checks.append(complete(runs))
         panels.append(Panel(case, runs, max(r.ended for r in runs)))
     header = ["input", "policy", "before clean-up", "all", "share"]
     return Outcome("permjoin", "PermJoin: adaptive flushing against others", panels, checks, header, table)
@@ -394,11 +297,6 @@ def _star(names: Sequence[str]) -> Join:
     return Join("star", f"SELECT {columns} FROM {', '.join(names)} WHERE {equal}", tuple(names), len(names))
 
 
-def _complete(runs: Sequence[Run]) -> Check:
-    totals = {r.total for r in runs}
-    return Check("in the end all plans have given the same number of results", len(totals) == 1, f"{totals}")
-
-
 EXPERIMENTS = {
     "fig11": Experiment(fluctuating, 0.25),
     "fig12": Experiment(probing, 1.0),
@@ -407,4 +305,5 @@ EXPERIMENTS = {
     "fig17": Experiment(decomposition, 1.0),
     "star": Experiment(star, 0.25),
     "permjoin": Experiment(permjoin, 0.5),
+    "pipeline": Experiment(pipeline, 0.5),
 }

@@ -15,6 +15,8 @@ import pyarrow as pa
 from spark_mjoin.model import Array
 from spark_mjoin.sources.wisconsin import permute
 
+MS = 1e-3  # delays are given in milliseconds
+
 
 @dataclass(frozen=True)
 class Stream:

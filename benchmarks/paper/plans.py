@@ -1,34 +1,32 @@
-"""Plans as trees of joins on the engine, run in virtual time.
+"""Plans as trees of joins on the engine, each join with a share of the memory; run in virtual time.
 
     arrivals in slices ──> leaf inputs ──arrive──> results ──> the parent's input ──arrive──> ... ──> root: counted
                                 over its memory: make_room ──┘
-    no arrival for `blocking` seconds: disk work, piece by piece, until the next;  inputs ended: clean-up, bottom up
 
 A join of the tree is an `OperatorState` of the engine with memory and a store of its own, driven through the phases as
 `spark_mjoin.task` does. One n-way join is a tree of one node; a plan of XJoins is a tree of two-input joins. Memory is
-divided between the joins of a plan by their weights. All share one processor, so the work of one delays all.
+divided between the joins of a plan by their weights. All share one processor, so the work of one delays all. While
+inputs block, disk work begins at the root; when they have ended, at the leaves.
 
-The engine works in batches: a slice of time is taken in at once, and what it gives is counted at its end.
+The engine's own trees, with one budget over all joins, are in `pipelines`.
 """
 
 from __future__ import annotations
 
 import math
-import os
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from tempfile import TemporaryDirectory
 
-import numpy as np
 import pyarrow as pa
 
 from benchmarks.paper.inputs import Stream
 from benchmarks.paper.machine import Work
+from benchmarks.paper.virtual import Run, Simulation, scratch
 from spark_mjoin.config import Options
 from spark_mjoin.join.operator import produce
 from spark_mjoin.metrics import BatchCounts
-from spark_mjoin.model import Array, DiskWork, JoinSpec, OverflowPlan, ProbeOrder
+from spark_mjoin.model import DiskWork, JoinSpec, OverflowPlan, ProbeOrder
 from spark_mjoin.phases import arrival, cleanup, overflow, reactive
 from spark_mjoin.planner.graph import plan_join
 from spark_mjoin.planner.manager import plan_work
@@ -38,7 +36,6 @@ from spark_mjoin.state.operator import OperatorState
 from spark_mjoin.state.partition import PartitionState
 from spark_mjoin.state.store import StateStore
 
-_IN_MEMORY = "/dev/shm"  # where there is one, segments need not wait for a disk: its time is virtual anyway
 SLICES = 500  # of the arrivals, by time and by rows: no more than this share is taken in at once
 
 
@@ -64,41 +61,6 @@ class Plan:
     order: Sequence[int] | Mapping[int, Targets] | str = "smallest"
 
 
-@dataclass(frozen=True)
-class Run:
-    """Results over time, and what they took."""
-
-    plan: str
-    seconds: Array
-    results: Array  # given out by then
-    ended: float  # when the last arrival had been dealt with, and clean-up began
-    arrived: float  # when the last row arrived
-    work: Work
-    rows_flushed: int
-    comparisons: tuple[int, ...] = ()  # of the root, by the input that probed
-    compared: Array = field(default_factory=lambda: np.zeros(1))  # comparisons by then, of all joins
-
-    def at(self, seconds: float) -> int:
-        """Results given out by a time."""
-        position = int(np.searchsorted(self.seconds, seconds, side="right"))
-        return int(self.results[position - 1]) if position else 0
-
-    def between(self, start: float, end: float) -> int:
-        return self.at(end) - self.at(start)
-
-    @property
-    def before_clean_up(self) -> int:
-        return self.at(self.ended)
-
-    @property
-    def total(self) -> int:
-        return int(self.results[-1])
-
-    @property
-    def finished(self) -> float:
-        return float(self.seconds[-1])
-
-
 def run(
     plan: Plan, streams: Mapping[str, Stream], slower: float, blocking: float = math.inf, slices: int | None = None
 ) -> Run:
@@ -106,10 +68,8 @@ def run(
 
     After `blocking` seconds without arrivals disk work begins.
     """
-    with TemporaryDirectory(
-        prefix="mjoin-paper-", dir=_IN_MEMORY if os.access(_IN_MEMORY, os.W_OK) else None
-    ) as directory:
-        return _Simulation(plan, streams, slower, blocking, slices or SLICES, Path(directory)).run()
+    with scratch() as directory:
+        return _Simulation(plan, streams, slower, blocking, slices or SLICES, directory).run()
 
 
 @dataclass
@@ -198,25 +158,20 @@ class _Operator:
         return probe_order(self.spec, input, self.order)
 
 
-class _Simulation:
+class _Simulation(Simulation):
     def __init__(
         self, plan: Plan, streams: Mapping[str, Stream], slower: float, blocking: float, slices: int, directory: Path
     ) -> None:
-        self._streams, self._slower, self._blocking, self._slices = streams, slower, blocking, slices
+        super().__init__(plan.name, streams, slower, blocking, slices)
         self._operators: list[_Operator] = []  # children before parents
         self._leaves: dict[str, tuple[_Operator, int]] = {}
         weights = sum(join.weight for join in _joins(plan.root))
         self._build(plan, plan.root, weights, directory)
-        self._plan = plan
-        self._now = 0.0
-        self._charged = 0.0
-        self._results = 0
-        self._samples: list[tuple[float, int, int]] = [(0.0, 0, 0)]
 
     def _build(self, plan: Plan, join: Join, weights: float, directory: Path) -> _Operator:
         children = {i.name: self._build(plan, i, weights, directory) for i in join.inputs if isinstance(i, Join)}
         schemas = {name: child.spec.schema for name, child in children.items()}
-        schemas |= {name: self._streams[name].rows.schema for name in join.inputs if isinstance(name, str)}
+        schemas |= {name: self.streams[name].rows.schema for name in join.inputs if isinstance(name, str)}
         options = Options.parse({"query": join.query, **{f"source.{name}.format": "arrow" for name in schemas}})
         spec = plan_join(options, [schemas[source.alias] for source in options.sources])
         limit = None
@@ -237,82 +192,40 @@ class _Simulation:
         self._operators.append(operator)
         return operator
 
-    def run(self) -> Run:
-        names = list(self._streams)
-        seconds = np.concatenate([self._streams[name].seconds for name in names])
-        owner = np.repeat(np.arange(len(names)), [self._streams[name].seconds.size for name in names])
-        order = np.argsort(seconds, kind="stable")
-        seconds, owner = seconds[order], owner[order]
-        taken = [0] * len(names)
-        slice_seconds, slice_rows = float(seconds[-1]) / self._slices, max(1, seconds.size // self._slices)
-        position = 0
-        while position < seconds.size:
-            if seconds[position] > self._now:
-                if seconds[position] - self._now > self._blocking:
-                    self._idle(float(seconds[position]))
-                if seconds[position] > self._now:  # wait for the end of the slice in which the next row comes
-                    self._now = math.ceil(float(seconds[position]) / slice_seconds) * slice_seconds
-            end = min(int(np.searchsorted(seconds, self._now, side="right")), position + slice_rows)
-            for stream, count in enumerate(np.bincount(owner[position:end], minlength=len(names))):
-                if count:
-                    operator, input = self._leaves[names[stream]]
-                    self._arrive(operator, input, self._streams[names[stream]].rows.slice(taken[stream], int(count)))
-                    taken[stream] += int(count)
-            position = end
-            for operator in self._operators:
-                operator.learn()
-            self._tick()
-        ended = self._now
-        self._clean_up()
-        times, results, compared = map(np.array, zip(*self._samples, strict=True))
-        work = sum((operator.work() for operator in self._operators), Work())
-        flushed = sum(operator.counts.rows_flushed for operator in self._operators)
-        return Run(
-            self._plan.name,
-            times,
-            results,
-            ended,
-            float(seconds[-1]),
-            work,
-            flushed,
-            tuple(self._operators[-1].comparisons),
-            compared,
-        )
-
-    def _arrive(self, operator: _Operator, input: int, rows: pa.RecordBatch) -> None:
+    def arrive(self, stream: str, rows: pa.RecordBatch) -> None:
+        operator, input = self._leaves[stream]
         self._give(operator, operator.arrive(input, rows))
 
     def _give(self, operator: _Operator, batches: Iterator[pa.RecordBatch]) -> None:
         """Pass the results of a join on to the one above; what the root gives is out."""
         for rows in batches:
             if operator.parent is None:
-                self._results += rows.num_rows
+                self.results += rows.num_rows
             else:
-                self._arrive(*operator.parent, rows)
+                above, input = operator.parent
+                self._give(above, above.arrive(input, rows))
 
-    def _tick(self) -> None:
-        """Let the time pass that the work since the last call takes."""
-        work = sum((operator.work() for operator in self._operators), Work())
-        spent = work.seconds(self._slower)
-        self._now += spent - self._charged
-        self._charged = spent
-        self._samples.append((self._now, self._results, work.comparisons))
-
-    def _idle(self, until: float) -> None:
-        """Disk work while inputs block, of the join nearest to the root that has some."""
-        while self._now < until:
-            found = ((o, work) for o in reversed(self._operators) if (work := o.disk_work(ended=False)) is not None)
-            operator, work = next(found, (None, None))
-            if operator is None or work is None:
-                return
-            self._give(operator, operator.perform(work))
-            self._tick()
-
-    def _clean_up(self) -> None:
+    def slice_ended(self) -> None:
         for operator in self._operators:
-            while (work := operator.disk_work(ended=True)) is not None:
+            operator.learn()
+
+    def disk_work(self, ended: bool) -> bool:
+        """Of the join nearest to the root that has some; in the end from the leaves up."""
+        for operator in self._operators if ended else reversed(self._operators):
+            work = operator.disk_work(ended)
+            if work is not None:
                 self._give(operator, operator.perform(work))
-                self._tick()
+                return True
+        return False
+
+    def work(self) -> Work:
+        return sum((operator.work() for operator in self._operators), Work())
+
+    def rows_flushed(self) -> int:
+        return sum(operator.counts.rows_flushed for operator in self._operators)
+
+    def comparisons(self) -> tuple[int, ...]:
+        return tuple(self._operators[-1].comparisons)
 
 
 def _joins(join: Join) -> list[Join]:

@@ -4,7 +4,8 @@
              └──> the state manager: disk work, and inputs that wait (manager)
 
 The tree is looked at again when the rows have grown by LOOK_AGAIN: a join of seven inputs has thousands of trees, and
-another one pays only over a longer time. Orders are looked at for every batch.
+another one pays only over a longer time. And not before the join has worked PATIENCE times as long as looking takes.
+Orders are looked at for every batch.
 
 Trees are the planner's choice unless option `plan` is given. Before there are rows the choice rests on what the user
 expects (`expectedRowsPerSecond`, `expectedSelectivity`); without that all inputs are in one MJoin. Where rows have left
@@ -28,6 +29,9 @@ from spark_mjoin.planner.plan import Orders, Overflow, Plan
 from spark_mjoin.planner.statistics import Pair, Statistics, of_plan
 
 LOOK_AGAIN = 2.0  # times the rows that there were when the tree was last looked at
+PATIENCE = 20.0  # seconds of joining for each that looking at trees takes
+LOOKING_SECONDS = {2: 0.0, 3: 0.002, 4: 0.005, 5: 0.02, 6: 0.1, 7: 0.6}  # by inputs, about; more of them take MOST
+MOST_LOOKING_SECONDS = 1.2
 HORIZON_SECONDS = 600.0  # that a choice is expected to hold
 
 Committed = Sequence[Mapping[str, Any] | None]  # the newest manifest of every partition, None where there is none
@@ -45,6 +49,7 @@ class Planner:
     spec: JoinSpec
     settings: Settings
     costs: Costs
+    _worked_ms: int = field(default=0, init=False)  # by tasks, since then
     _judged_rows: int = field(default=-1, init=False)  # when the tree was last looked at
 
     def next_batch(
@@ -74,13 +79,18 @@ class Planner:
         """The tree of the next batch, and why it is this one."""
         if self.settings.plan is not None:
             return trees.parse(self.settings.plan, self.spec), "option 'plan' says so"
-        rows = sum(sum(manifest["rows"]) for manifest in committed if manifest is not None)
+        found = [manifest for manifest in committed if manifest is not None]
+        rows = sum(sum(manifest["rows"]) for manifest in found)
+        self._worked_ms += sum(manifest["batch"]["memoryToMemoryTimeMs"] for manifest in found)
         if rows < LOOK_AGAIN * self._judged_rows:
             return before.tree, "the rows have not grown enough to look again"
+        looking = LOOKING_SECONDS.get(len(self.spec.inputs), MOST_LOOKING_SECONDS)
+        if found and self._worked_ms < 1000 * PATIENCE * looking:
+            return before.tree, "the join has not worked enough for looking at trees to pay"
         statistics = self.statistics(committed, rates)
         if not any(statistics.rates):  # as in the first batch after a restart: not a look that counts
             return before.tree, "no rates of arrival are known"
-        self._judged_rows = rows
+        self._judged_rows, self._worked_ms = rows, 0
         choice = self.choice(before, committed, statistics)
         return choice.tree, choice.reason
 

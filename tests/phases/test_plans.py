@@ -92,6 +92,7 @@ def test_the_planner_changes_the_tree_when_that_pays(tmp_path: Path, caplog: pyt
     with caplog.at_level(logging.INFO, "spark_mjoin.reader"), pytest.MonkeyPatch.context() as patch:
         patch.setattr(decompose, "NEAR", 0.0)  # the work of so few rows is little, whatever the plan
         patch.setattr(choice, "HORIZON_SECONDS", 1e6)
+        patch.setattr(choice, "PATIENCE", 0.0)
         found = list(steps(options))
     trees = [manifests[0]["tree"] for _, manifests, _ in found]
     assert trees[0] == [0, 1, 2] and [[0, 1], 2] in trees
@@ -106,6 +107,7 @@ def test_a_look_at_the_tree_is_not_spent_on_nothing(tmp_path: Path, monkeypatch:
     After a restart no rates are known at first. With a budget Spark asks for an offset when nothing is new, and does
     not run it; a choice would be lost.
     """
+    monkeypatch.setattr(choice, "PATIENCE", 0.0)
     monkeypatch.setattr(decompose, "NEAR", 0.0)
     monkeypatch.setattr(choice, "HORIZON_SECONDS", 1e6)
     options = {**scripted(chain(12), CHAIN, memory="100m"), "stateLocation": str(tmp_path)}
