@@ -107,6 +107,7 @@ def test_a_look_at_the_tree_is_not_spent_on_nothing(tmp_path: Path, monkeypatch:
     After a restart no rates are known at first. With a budget Spark asks for an offset when nothing is new, and does
     not run it; a choice would be lost.
     """
+    monkeypatch.setattr(choice, "PATIENCE", 0.0)
     monkeypatch.setattr(decompose, "NEAR", 0.0)
     monkeypatch.setattr(choice, "HORIZON_SECONDS", 1e6)
     monkeypatch.setattr(choice, "PATIENCE", 0.0)
