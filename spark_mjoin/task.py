@@ -44,10 +44,10 @@ def run(task: PartitionTask, attempt: str) -> Iterator[pa.RecordBatch]:
     with _store(task) as store:
         counts = BatchCounts([0] * len(task.spec.inputs), cache_hits=int(_CACHE.holds(task)))
         state = load(task, store, attempt)
-        batch = Pipeline(state, store, task.plan, task.version + 1, attempt, counts, time.perf_counter)
+        check = partial(_check_budget, task)
+        batch = Pipeline(state, store, task.plan, task.version + 1, attempt, counts, time.perf_counter, check)
         yield from _advance(task, task.ranges, batch)
-        if task.location is not None:
-            _commit(batch, task.end)
+        if task.location is not None and _commit(batch, task.end):
             _CACHE.put(task, batch.state)
 
 
@@ -67,7 +67,7 @@ def _advance(task: PartitionTask, ranges: Mapping[str, list[Range]], batch: Pipe
     if batch.state.tree != plan.tree:
         yield from replan(batch, task.spec, plan.tree)
     arriving = ((i, rows) for i in range(len(task.spec.inputs)) for rows in read(task.spec, i, ranges))
-    yield from batch.arrivals(arriving, task.share, lambda: _check_budget(task, batch.state))
+    yield from batch.arrivals(arriving, task.share)
     if task.location is None:  # a batch read, after which nothing comes
         yield from batch.settle()
     elif plan.overflow is not None:
@@ -78,7 +78,8 @@ def _advance(task: PartitionTask, ranges: Mapping[str, list[Range]], batch: Pipe
                 yield from batch.disk_work(work)
 
 
-def _commit(batch: Pipeline, positions: Mapping[str, Position]) -> None:
+def _commit(batch: Pipeline, positions: Mapping[str, Position]) -> bool:
+    """Commit a batch; whether its state can be gone on with."""
     counts, operators = batch.counts, batch.state.operators
     for operator in operators:
         expiry.look(operator)
@@ -88,7 +89,7 @@ def _commit(batch: Pipeline, positions: Mapping[str, Position]) -> None:
     missing = zip(operators, batch.state.worth(), strict=True)
     owed = sum(float(operator.groups.missing().sum()) * worth for operator, worth in missing)
     counts.expected_results = batch.state.results + counts.rows_out + owed
-    batch.store.commit(batch.state, batch.version, positions, counts, batch.attempt)
+    return batch.store.commit(batch.state, batch.version, positions, counts, batch.attempt)
 
 
 def load(task: PartitionTask, store: StateStore, attempt: str) -> PartitionState:
@@ -160,7 +161,8 @@ def _rebuild(task: PartitionTask, state: PartitionState, store: StateStore, atte
         ranges[source.alias] = sources.open_source(source).plan(since, until, history)
     plan = task.earlier or BatchPlan(state.tree)
     counts = BatchCounts([0] * len(task.spec.inputs))
-    batch = Pipeline(state, store, plan, task.version, attempt, counts, time.perf_counter)
+    check = partial(_check_budget, task)
+    batch = Pipeline(state, store, plan, task.version, attempt, counts, time.perf_counter, check)
     if state.tracked or len(state.operators) > 1 or plan.tree != state.tree:
         for _ in _advance(task, ranges, batch):
             continue
@@ -168,7 +170,7 @@ def _rebuild(task: PartitionTask, state: PartitionState, store: StateStore, atte
         for number in range(len(task.spec.inputs)):
             for rows in read(task.spec, number, ranges):
                 arrival.insert(state.root, state.root.place.leaves.index((number,)), rows, task.share, batch.counts)
-                _check_budget(task, state)
+                check(state)
     _commit(batch, task.start)
     return batch.state
 

@@ -75,7 +75,8 @@ class _TreeSimulation(Simulation):
         limit = OverflowPlan(plan.memory_bytes, plan.flush, blocking_rows=0, fuel_bytes=1 << 62)
         counts = BatchCounts([0] * len(spec.inputs))
         batch = BatchPlan(tree, overflow=limit)
-        self._pipeline = Pipeline(state, StateStore(str(place), 0), batch, 1, "run", counts, clock=lambda: 0.0)
+        store = StateStore(str(place), 0)
+        self._pipeline = Pipeline(state, store, batch, 1, "run", counts, lambda: 0.0, lambda state: None)
         self._disk = plan.disk
         self._numbers = {spec.sources[input.source].alias: n for n, input in enumerate(spec.inputs)}
         self._arriving: dict[int, list[pa.RecordBatch]] = {}  # in this slice, by the number of the input
@@ -92,7 +93,7 @@ class _TreeSimulation(Simulation):
         self._arriving = {n: batches for n, batches in self._arriving.items() if n in waiting}
         self._held = bool(self._arriving)
         flushed = self._pipeline.counts.rows_flushed
-        self._give(self._pipeline.arrivals(iter(now), (0, 1), lambda: None))
+        self._give(self._pipeline.arrivals(iter(now), (0, 1)))
         self._disk_rows += self._pipeline.counts.rows_flushed - flushed
         for work in decision.work:
             if work.urgent:

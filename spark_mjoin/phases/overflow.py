@@ -4,13 +4,14 @@
                                ^ a flush goes down to here
 
 Sizes are accounted, not measured: a function of the rows that are there, so that a replay flushes at the same points.
-The budget is exceeded by one arriving batch at the most, because it is looked at after each.
+The budget is exceeded by one arriving batch at the most, of an input or of results that go up, because it is looked at
+after each.
 """
 
 from __future__ import annotations
 
 import ctypes
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 
 import pyarrow as pa
 
@@ -50,11 +51,11 @@ def make_room(
     version: int,
     attempt: str,
     counts: BatchCounts,
-    busy: OperatorState | None = None,
+    busy: Collection[OperatorState] = (),
 ) -> None:
     """Let rows leave memory until the rest is well below its limit; what is in no segment yet is written to one.
 
-    The rows of an operator that is busy, because its disk part is being joined with them, stay.
+    The rows of an operator that is busy, because it is giving results just now, stay.
     """
     before = state.nbytes()
     while state.nbytes() > capacity(plan) * FLUSH_TO and (victims := _victims(state, plan, busy)):
@@ -95,8 +96,9 @@ def _find_trim() -> Callable[[int], int] | None:
 _TRIM = _find_trim()
 
 
-def _victims(state: PartitionState, plan: OverflowPlan, busy: OperatorState | None = None) -> list[Victim]:
+def _victims(state: PartitionState, plan: OverflowPlan, busy: Collection[OperatorState] = ()) -> list[Victim]:
     need = state.nbytes() - int(capacity(plan) * FLUSH_TO)
     worth = state.worth()
-    residents = [Residents.of(o, w) for o, w in zip(state.operators, worth, strict=True) if o is not busy]
+    free = [(o, w) for o, w in zip(state.operators, worth, strict=True) if not any(o is b for b in busy)]
+    residents = [Residents.of(o, w) for o, w in free]
     return flush.policy(plan.flush).victims(residents, max(need, 1)) if residents else []

@@ -7,13 +7,13 @@
 Whatever gives results of an operator, arrivals or disk work, they arrive at the operator above as rows of one of its
 members and join what is in memory there. So a pass over the disk of a lower operator completes results of the whole.
 
-Over budget: rows leave, of whichever operator the policy names. While an operator's disk part is being joined with its
-rows in memory these stay, and others make room.
+Over budget: rows leave, of whichever operator the policy names. It is looked at after each batch that arrives anywhere,
+so also while an operator is giving results to the one above. The rows of that operator stay then, and others make room.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Collection, Iterable, Iterator
 from dataclasses import dataclass
 
 import numpy as np
@@ -40,6 +40,7 @@ class Pipeline:
     attempt: str
     counts: BatchCounts
     clock: Callable[[], float]  # to say how long phases take
+    check: Callable[[PartitionState], None]  # called after each batch that arrives anywhere
 
     def __post_init__(self) -> None:
         self.go_on_with(self.state)
@@ -58,30 +59,18 @@ class Pipeline:
         return self.plan.overflow
 
     def arrivals(
-        self, batches: Iterable[tuple[int, pa.RecordBatch]], share: tuple[int, int], check: Callable[[], None]
+        self, batches: Iterable[tuple[int, pa.RecordBatch]], share: tuple[int, int]
     ) -> Iterator[pa.RecordBatch]:
-        """Take in rows, each batch with the number of its input, and give out what they complete.
-
-        check is called after each batch.
-        """
-        root = self.state.root  # the only operator, where there are windows
+        """Take in rows, each batch with the number of its input, and give out what they complete."""
         if self.plan.expiry is not None:
-            expiry.begin(root, self.plan.expiry, self.counts)
+            expiry.begin(self.state.root, self.plan.expiry, self.counts)
 
         def bounds() -> Iterator[Bound | None]:
             places = self.state.inputs()
             for number, batch in batches:
                 operator, member = places[number]
                 yield from self._ascend(operator, self._arrive(operator, member, batch, share))
-                self.note_peak()
-                full = self.overflow is not None and overflow.is_over(self.state, self.overflow)
-                if self.plan.expiry is not None and (full or expiry.is_due_meanwhile(root)):
-                    yield None
-                    expiry.from_memory(root, self.counts)
-                check()
-                if self.overflow is not None and overflow.is_over(self.state, self.overflow):
-                    yield None
-                    self.make_room()
+                yield from self._keep_to_budget()
 
         results = arrival.results(self.state.root, bounds())
         yield from self.counts.memory_to_memory.timed(results, self.clock)
@@ -91,15 +80,35 @@ class Pipeline:
     ) -> Iterator[Bound]:
         return arrival.arrive(operator, member, batch, share, self.counts, self.probing[operator.place.number])
 
-    def _ascend(self, operator: OperatorState, bounds: Iterator[Bound]) -> Iterator[Bound]:
-        """The root's combinations that some combinations of an operator lead to: its results arrive above it."""
+    def _ascend(
+        self, operator: OperatorState, bounds: Iterator[Bound], busy: tuple[OperatorState, ...] = ()
+    ) -> Iterator[Bound | None]:
+        """The root's combinations that some combinations of an operator lead to: its results arrive above it.
+
+        None among them says that all before it must be out before the next is asked. Operators that give what arrives
+        here, busy, must keep their rows meanwhile.
+        """
         above = self.state.above(operator)
         if above is None:
             yield from bounds
             return
         parent, member = above
         for batch in arrival.results(operator, bounds):
-            yield from self._ascend(parent, self._arrive(parent, member, batch))
+            yield from self._ascend(parent, self._arrive(parent, member, batch), (*busy, operator))
+            yield from self._keep_to_budget((*busy, operator))
+
+    def _keep_to_budget(self, busy: tuple[OperatorState, ...] = ()) -> Iterator[None]:
+        """After rows have come: those that are too many leave, once None says that what they have given is out."""
+        self.note_peak()
+        full = self.overflow is not None and overflow.is_over(self.state, self.overflow)
+        root = self.state.root  # the only operator, where there are windows
+        if self.plan.expiry is not None and (full or expiry.is_due_meanwhile(root)):
+            yield None
+            expiry.from_memory(root, self.counts)
+        self.check(self.state)
+        if self.overflow is not None and overflow.is_over(self.state, self.overflow):
+            yield None
+            self.make_room(busy)
 
     def settle(self) -> Iterator[pa.RecordBatch]:
         """Give out all that the rows so far have, from the leaves up."""
@@ -131,18 +140,20 @@ class Pipeline:
             yield from batches
             return
         parent, member = above
-        for batch in batches:
-            yield from arrival.results(self.state.root, self._ascend(parent, self._arrive(parent, member, batch)))
-            self.note_peak()
-            if self.overflow is not None and overflow.is_over(self.state, self.overflow):
-                self.make_room(busy=operator)
+
+        def bounds() -> Iterator[Bound | None]:
+            for batch in batches:
+                yield from self._ascend(parent, self._arrive(parent, member, batch), (operator,))
+                yield from self._keep_to_budget((operator,))
+
+        yield from arrival.results(self.state.root, bounds())
 
     @property
     def area(self) -> int:
         """Bytes for disk work."""
         return overflow.work_area(self.overflow)
 
-    def make_room(self, busy: OperatorState | None = None) -> None:
+    def make_room(self, busy: Collection[OperatorState] = ()) -> None:
         assert self.overflow is not None
         overflow.make_room(self.state, self.overflow, self.store, self.version, self.attempt, self.counts, busy)
 

@@ -132,6 +132,7 @@ class _Change:
             operator.results += rows.num_rows
             parent.totals[member] += rows.num_rows
             parent.tables[member].append(list(rows.columns), 0)
+            self.batch.check(self.new)
             if self.batch.overflow is not None and overflow.is_over(self.new, self.batch.overflow):
                 parent.residency.flush([Victim(member, EVERY)])  # segments are clustered from now on
                 _forget(self.batch, parent, member)

@@ -5,7 +5,8 @@
 
 The tree is looked at again when the rows have grown by LOOK_AGAIN: a join of seven inputs has thousands of trees, and
 another one pays only over a longer time. And not before the join has worked PATIENCE times as long as looking takes.
-Orders are looked at for every batch.
+Orders are looked at for every batch; those of joins of more than FEW_INPUTS, which takes some time, when as many rows
+have come as NEWS of those that are there.
 
 Trees are the planner's choice unless option `plan` is given. Before there are rows the choice rests on what the user
 expects (`expectedRowsPerSecond`, `expectedSelectivity`); without that all inputs are in one MJoin. Where rows have left
@@ -32,6 +33,8 @@ LOOK_AGAIN = 2.0  # times the rows that there were when the tree was last looked
 PATIENCE = 20.0  # seconds of joining for each that looking at trees takes
 LOOKING_SECONDS = {2: 0.0, 3: 0.002, 4: 0.005, 5: 0.02, 6: 0.1, 7: 0.6}  # by inputs, about; more of them take MOST
 MOST_LOOKING_SECONDS = 1.2
+FEW_INPUTS = 5
+NEWS = 0.1
 HORIZON_SECONDS = 600.0  # that a choice is expected to hold
 
 Committed = Sequence[Mapping[str, Any] | None]  # the newest manifest of every partition, None where there is none
@@ -49,6 +52,7 @@ class Planner:
     spec: JoinSpec
     settings: Settings
     costs: Costs
+    _arrived: int = field(default=0, init=False)  # rows, since orders were last looked at
     _worked_ms: int = field(default=0, init=False)  # by tasks, since then
     _judged_rows: int = field(default=-1, init=False)  # when the tree was last looked at
 
@@ -64,7 +68,9 @@ class Planner:
         # Without new rows there may be no batch at all, and none that another plan would pay for.
         tree, reason = self.tree(before, committed, rates) if moving else (before.tree, "")
         reasons = [f"plan {trees.render(tree, self.aliases)}: {reason}"] if tree != before.tree else []
-        planned, choices = self.orders(tree, before, committed)
+        planned, choices = before.orders, list[orders.Choice]()
+        if tree != before.tree or self._has_news(committed):
+            planned, choices = self.orders(tree, before, committed)
         reasons += [f"probing order of {c.reason}" for c in choices if c.changed]
         overflow, has_debt = self._overflow(tree, before, committed, moving, ended)
         return Planned(Plan(tree, planned, overflow), has_debt, tuple(reasons))
@@ -89,8 +95,11 @@ class Planner:
         looking = LOOKING_SECONDS.get(len(self.spec.inputs), MOST_LOOKING_SECONDS)
         if found and self._worked_ms < 1000 * PATIENCE * looking:
             return before.tree, "the join has not worked enough for looking at trees to pay"
+        statistics = self.statistics(committed, rates)
+        if not any(statistics.rates):  # as in the first batch after a restart: not a look that counts
+            return before.tree, "no rates of arrival are known"
         self._judged_rows, self._worked_ms = rows, 0
-        choice = self.choice(before, committed, self.statistics(committed, rates))
+        choice = self.choice(before, committed, statistics)
         return choice.tree, choice.reason
 
     def statistics(self, committed: Committed, rates: Sequence[float]) -> Statistics:
@@ -115,6 +124,16 @@ class Planner:
         return max(0.0, min(decompose.MOST_STORED, (budget - used) / used - 1)) if used else decompose.MOST_STORED
 
     # --- probing orders --------------------------------------------------------------------------------------
+
+    def _has_news(self, committed: Committed) -> bool:
+        """Whether it is time to look at orders."""
+        found = [manifest for manifest in committed if manifest is not None]
+        self._arrived += sum(sum(manifest["batch"]["rowsIn"]) for manifest in found)
+        rows = sum(sum(manifest["rows"]) for manifest in found)
+        if len(self.spec.inputs) > FEW_INPUTS and self._arrived < NEWS * rows:
+            return False
+        self._arrived = 0
+        return True
 
     def orders(self, tree: Tree, before: Plan, committed: Committed) -> tuple[Orders, list[orders.Choice]]:
         """The probing orders of every operator of the tree, as far as anything is known, and how they came to be."""

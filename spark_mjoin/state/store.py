@@ -278,8 +278,12 @@ class StateStore(Manifests):
 
     def commit(
         self, state: PartitionState, version: int, positions: Mapping[str, Position], batch: BatchCounts, attempt: str
-    ) -> None:
-        """Make the rows of `state` durable as `version`, and the state that version."""
+    ) -> bool:
+        """Make the rows of `state` durable as `version`, and the state that version.
+
+        False where the version is there already with intermediate results of another meaning, because the query was
+        changed between two attempts at a batch: it stays as it is, and the state must not be gone on with.
+        """
         for operator in state.operators:
             for number in range(len(operator.tables)):
                 self.save(operator, number, version, attempt)
@@ -309,7 +313,9 @@ class StateStore(Manifests):
             body["since"] = state.since
         checked_json.publish(self.directory, manifest_name(version), attempt, body)
         published = self.manifest(version)
-        if any(_compared(published, name) != _compared(body, name) for name in ("positions", "rows", "residency")):
+        alike: bool = _compared(published, "joined") == _compared(body, "joined")
+        compared = ("positions", "inputs", "rows", "residency") if alike else ("positions", "inputs")
+        if any(_compared(published, name) != _compared(body, name) for name in compared):
             raise StateError(
                 f"state version {version} in {self.directory.location} is there already, with other rows: the "
                 "checkpoint was set back, another query writes to this place, or the input changed between two "
@@ -320,6 +326,7 @@ class StateStore(Manifests):
         state.version = version
         state.positions = dict(positions)
         self._collect_garbage(version, attempt)
+        return alike
 
     def save(self, state: OperatorState, number: int, version: int, attempt: str) -> None:
         """Put the rows of an input that are in no segment yet into one, which `version` will name.
@@ -464,6 +471,8 @@ def _signatures(operator: OperatorState) -> list[list[Any] | None] | None:
 
 def _compared(manifest: Mapping[str, Any], name: str) -> Any:
     """A part of a manifest that every attempt at its version must agree on."""
+    if name == "inputs":
+        return manifest["rows"]
     return manifest[name] if name == "positions" else [figures.get(name) for figures in manifest["operators"]]
 
 

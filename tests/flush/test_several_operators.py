@@ -38,20 +38,20 @@ class Joins:
         self.state = PartitionState.empty(tree, layout(spec, tree), {}, tracked=True)
         self.store, self.counts = StateStore(str(directory), 0), BatchCounts([0] * 4)
         plan = BatchPlan(tree, overflow=ROOMY)
-        self.pipeline = Pipeline(self.state, self.store, plan, 1, "test", self.counts, clock=lambda: 0.0)
+        self.pipeline = Pipeline(self.state, self.store, plan, 1, "test", self.counts, lambda: 0.0, lambda state: None)
 
     def arrive(self, *inputs: int, keys: np.ndarray = KEYS) -> "Joins":
         for input in inputs:
             rows = pa.RecordBatch.from_pydict({"k": keys}, schema=SCHEMA)
-            self.results = sum(b.num_rows for b in self.pipeline.arrivals([(input, rows)], (0, 1), lambda: None))
+            self.results = sum(b.num_rows for b in self.pipeline.arrivals([(input, rows)], (0, 1)))
         return self
 
     def make_room(self, policy: str, share: float, busy: int | None = None) -> None:
         """Until no more than a share of the memory is in use, apart from an operator that is busy."""
         room = int(self.state.nbytes() * share / overflow.FLUSH_TO)
         limit = OverflowPlan(room + room // 3, policy, blocking_rows=0, fuel_bytes=1)  # a quarter is for disk work
-        operator = None if busy is None else self.state.operators[busy]
-        overflow.make_room(self.state, limit, self.store, 1, "test", self.counts, operator)
+        spared = () if busy is None else (self.state.operators[busy],)
+        overflow.make_room(self.state, limit, self.store, 1, "test", self.counts, spared)
 
     def residents(self) -> list[Residents]:
         return [Residents.of(o, w) for o, w in zip(self.state.operators, self.state.worth(), strict=True)]

@@ -2,6 +2,8 @@
 
 import json
 import logging
+import re
+from collections import Counter
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
@@ -11,7 +13,7 @@ import pyarrow as pa
 import pytest
 
 from spark_mjoin import task
-from spark_mjoin.errors import OptionError, StateError
+from spark_mjoin.errors import MemoryBudgetError, OptionError, StateError
 from spark_mjoin.metrics import edges_from_json
 from spark_mjoin.phases import replan
 from spark_mjoin.planner import choice, decompose
@@ -99,16 +101,23 @@ def test_the_planner_changes_the_tree_when_that_pays(tmp_path: Path, caplog: pyt
     assert "s of work where" in said
 
 
-def test_a_tree_is_not_chosen_for_a_batch_that_may_not_come(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """With a budget Spark asks for an offset when nothing is new, and does not run it; the choice would be lost."""
+def test_a_look_at_the_tree_is_not_spent_on_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The next comes when rows have doubled.
+
+    After a restart no rates are known at first. With a budget Spark asks for an offset when nothing is new, and does
+    not run it; a choice would be lost.
+    """
+    monkeypatch.setattr(choice, "PATIENCE", 0.0)
     monkeypatch.setattr(decompose, "NEAR", 0.0)
     monkeypatch.setattr(choice, "HORIZON_SECONDS", 1e6)
+    monkeypatch.setattr(choice, "PATIENCE", 0.0)
     options = {**scripted(chain(12), CHAIN, memory="100m"), "stateLocation": str(tmp_path)}
     *_, (end, manifests, _) = steps({**options, "plan": "(a b c)"})
     current = reader(options)
     before = current._planned_at(end)
-    planned = [current._planner.next_batch(before, manifests, m, [100.0, 100.0, 400.0], False) for m in ("", "abc")]
-    assert [p.plan.tree for p in planned] == [(0, 1, 2), ((0, 1), 2)]
+    looks = [("abc", [0.0] * 3), ("", [100.0, 100.0, 400.0]), ("abc", [100.0, 100.0, 400.0])]
+    planned = [current._planner.next_batch(before, manifests, moving, rates, False) for moving, rates in looks]
+    assert [p.plan.tree for p in planned] == [(0, 1, 2), (0, 1, 2), ((0, 1), 2)]
 
 
 def test_counts_are_in_the_same_order_whether_a_state_was_loaded_or_not(tmp_path: Path) -> None:
@@ -193,8 +202,46 @@ def test_a_plan_changes_while_rows_are_on_disk(
     assert held and max(held) <= 150 << 10
 
 
-def restarted(plan: str, state: Path, **budget: str) -> Rows:
-    """The results of three batches under one condition, and of the rest under another."""
+def inflating(monkeypatch: pytest.MonkeyPatch) -> dict[str, list[pa.Table]]:
+    """Every row of a meets every row of b, all in one batch."""
+    monkeypatch.setattr("tests.scripted.CHUNK_ROWS", 1000)
+    ones = pa.table({"n": np.arange(900), "x": np.zeros(900, np.int64)})
+    few = pa.table({"n": [1], "y": [7]})
+    return {"a": [ones], "b": [ones.append_column("y", ones["n"])], "c": [few, few]}
+
+
+def test_a_batch_that_inflates_below_keeps_to_the_budget(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    options = scripted(inflating(monkeypatch), CHAIN, plan="((a b) c)", memory="4m", stateLocation=str(tmp_path))
+    found = list(steps(options))
+    (manifest,) = found[0][1]
+    assert manifest["operators"][0]["rows"] == [900 * 900, 1]
+    assert manifest["batch"]["memoryPeakBytes"] < 8 << 20
+    assert rows(results for _, _, results in found) == Counter({(n, 7, 1): 2 for n in range(900)})
+
+
+@pytest.mark.parametrize("before", ["((a b) c)", "(a b c)"], ids=["arriving", "built"])
+def test_more_intermediate_rows_than_fit_are_an_error_at_once(
+    before: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    options = scripted(inflating(monkeypatch), CHAIN, memory="4m", overflow="fail", stateLocation=str(tmp_path))
+    start = None
+    with pytest.raises(MemoryBudgetError, match="its share of option 'memory' is 4,194,304") as error:
+        for plan in (before, "((a b) c)"):
+            current = reader({**options, "plan": plan})
+            start = start or current.initialOffset()
+            end = current.latestOffset(start, ReadAllAvailable())
+            for partition in current.partitions(start, end):
+                list(current.read(partition))
+            start = end
+    needed = re.search(r"needs ([\d,]+) bytes", str(error.value))
+    assert needed is not None and int(needed[1].replace(",", "")) < 8 << 20
+
+
+def restarted(plan: str, state: Path, crash: bool = False, **budget: str) -> Rows:
+    """The results of three batches under one condition, and of the rest under another.
+
+    With a crash the first of the rest was run under the old condition, and committed, before Spark lost it.
+    """
     task._CACHE.clear()
     scripts, start, found = chain(6), None, []
     for condition in ["a.n < b.n"] * 3 + ["a.n > b.n"] * 3:
@@ -203,16 +250,21 @@ def restarted(plan: str, state: Path, **budget: str) -> Rows:
         end = current.latestOffset(start, ReadAllAvailable())
         found += [b for partition in current.partitions(start, end) for b in current.read(partition)]
         start = end
+        if crash and start["version"] == 3:
+            for partition in current.partitions(start, current.latestOffset(start, ReadAllAvailable())):
+                list(current.read(partition))
+            task._CACHE.clear()
     return rows(pa.Table.from_batches(found, current._spec.schema))
 
 
+@pytest.mark.parametrize("crash", [False, True], ids=["stopped", "crashed"])
 @pytest.mark.parametrize("budget", [{}, {"memory": "10m"}], ids=["in memory", "budget"])
 def test_other_conditions_after_a_restart_make_intermediate_results_anew(
-    budget: dict[str, str], tmp_path: Path
+    budget: dict[str, str], crash: bool, tmp_path: Path
 ) -> None:
     """As where all is in one join: what is complete stays, what comes later obeys the new query."""
-    expected = restarted("(a b c)", tmp_path / "one", **budget)
-    assert restarted("((a b) c)", tmp_path / "tree", **budget) == expected
+    expected = restarted("(a b c)", tmp_path / "one", crash, **budget)
+    assert restarted("((a b) c)", tmp_path / "tree", crash, **budget) == expected
     assert expected
 
 
