@@ -242,3 +242,14 @@ def test_batches_that_are_cut_off_are_made_up_for(tmp_path: Path) -> None:
         scripted(given, STAR, **timed()), tmp_path / "cut", [LIMITED if b in (4, 5, 8) else "ok" for b in range(12)]
     )
     assert [rows(t) for t in cut] == [rows(t) if b not in (4, 5, 8) else {} for b, t in enumerate(whole)]
+
+
+def test_a_self_join_with_times_without_a_zone(tmp_path: Path) -> None:
+    """Both inputs have the window of their source, and each counts its own rows."""
+    times = [[10, 14], [17, 30], [33, 34]]
+    script = [pa.table({"n": t, "k": [1] * len(t), "ts": pa.array(t, pa.timestamp("us"))}) for t in times]
+    options = {"window": "5 microseconds", "source.a.timestamp": "ts", "source.a.watermark": "0 seconds"}
+    query = "SELECT l.n AS ln, r.n AS rn FROM a l JOIN a r ON l.k = r.k WHERE l.n < r.n"
+    done = Run({"a": script}, query, tmp_path, expiry="active", **options).to_the_end()
+    assert rows(done.results) == {(10, 14): 1, (14, 17): 1, (30, 33): 1, (30, 34): 1, (33, 34): 1}
+    assert sum(c["rowsPurged"] for c in done.counts) > 0
