@@ -21,8 +21,9 @@ from spark_mjoin.model import Expected, Settings
 _LIMITS = ("maxRowsPerTrigger", "maxFilesPerTrigger", "maxBytesPerTrigger")
 _OVERFLOW = ("flush", "blockingThreshold", "diskFuel", "segmentCompression")
 _WINDOWS = ("window", "expiry", "idleTimeout")
+_SHEDDING = ("maxDelay", "minRecall")
 _TOP = ("query", "on", "plan", "partitions", "memory", "overflow", "stateLocation", "stickyPartitions")
-_KNOWN = (*_TOP, *_OVERFLOW, *_WINDOWS, *_LIMITS, "expectedSelectivity")
+_KNOWN = (*_TOP, *_OVERFLOW, *_WINDOWS, *_SHEDDING, *_LIMITS, "expectedSelectivity")
 _RATE = "expectedRowsPerSecond"
 _OF_INPUTS = ("window", "timestamp", "watermark")
 OF_ANY_SOURCE = ("format", *_OF_INPUTS, _RATE)  # options under `source.<alias>.` that are read here
@@ -265,8 +266,7 @@ def _meaning(top: Mapping[str, str], source_count: int) -> tuple[str | None, tup
 
 def _settings(top: Mapping[str, str], expected: Expected) -> Settings:
     overflow = _choice(top, "overflow", ("spill", "shed", "fail"), "spill")
-    if overflow == "shed":
-        raise OptionError("option 'overflow': 'shed' is not available in this version; 'spill' and 'fail' are")
+    delay, recall = _promises(top, overflow)
     defaults = Settings()
     memory = top.get("memory", os.environ.get("SPARK_MJOIN_MEMORY"))  # the variable forces overflow where tests want it
     blocking, fuel = top.get("blockingthreshold"), top.get("diskfuel")
@@ -287,7 +287,29 @@ def _settings(top: Mapping[str, str], expected: Expected) -> Settings:
         expiry=_choice(top, "expiry", ("lazy", "active"), defaults.expiry),
         idle_seconds=None if idle is None else parse_duration(idle, "idleTimeout") / 1e6,
         plan=top.get("plan", "").strip() or None,
+        max_delay=delay,
+        min_recall=recall,
     )
+
+
+def _promises(top: Mapping[str, str], overflow: str) -> tuple[float | None, float | None]:
+    """What shedding has to keep to: the seconds that a batch may take, or the share of the results that stays."""
+    delay, recall = (top.get(name.lower()) for name in _SHEDDING)
+    for name in (name for name, given in zip(_SHEDDING, (delay, recall), strict=True) if given is not None):
+        if overflow != "shed":
+            raise OptionError(f"option '{name}' is about shedding: it needs option 'overflow' to be 'shed'")
+    if delay is not None and recall is not None:
+        raise OptionError(
+            "options 'maxDelay' and 'minRecall' are both given: under overload one of them must give way. Keep the one"
+            " that matters more"
+        )
+    seconds = None if delay is None else parse_duration(delay, "maxDelay") / 1e6
+    if seconds == 0:
+        raise OptionError(f"option 'maxDelay': '{delay}' is no time at all: a batch takes some, such as '5 seconds'")
+    least = None
+    if recall is not None:
+        least = _number(recall, "minRecall", lambda x: 0 < x <= 1, "a number above 0 and up to 1, such as 0.9")
+    return seconds, least
 
 
 def _expected(top: Mapping[str, str], per_source: Mapping[str, Mapping[str, str]]) -> Expected:

@@ -17,6 +17,7 @@ import numpy.typing as npt
 import pyarrow as pa
 
 Array = npt.NDArray[Any]
+WHOLE = 1 << 16  # parts of an input: a fraction of it is so many of them
 
 # --- expressions -----------------------------------------------------------------------------------------------
 
@@ -221,7 +222,7 @@ class Expected:
 
 @dataclass(frozen=True)
 class Settings:
-    """How the join runs; none of it changes the result."""
+    """How the join runs; nothing but overflow changes the result, and only where it says so."""
 
     partitions: int = 1
     memory_bytes: int | None = None  # budget of the resident state over all partitions
@@ -234,6 +235,8 @@ class Settings:
     expiry: str = "lazy"  # when rows outside their window leave memory: as soon as possible, or many together
     idle_seconds: float | None = None  # how long a source may give nothing and still hold the others' rows back
     plan: str | None = None  # the tree of joins that the user wants
+    max_delay: float | None = None  # seconds that a batch may take; rows are shed for it
+    min_recall: float | None = None  # of the results, that shedding leaves at the least
     expected: Expected = Expected()
     shim: bool = False  # whether the jar is there: it asks for metrics when a batch is done, and takes tasks' reports
 
@@ -279,6 +282,7 @@ class BatchPlan:
     orders: tuple[tuple[tuple[int, ...] | None, ...], ...] = ()  # per operator and member, the members it probes
     overflow: OverflowPlan | None = None  # how to keep to a budget; None: everything stays in memory
     expiry: Expiry | None = None  # None: no input has a window
+    admission: tuple[int, ...] | None = None  # per input, how much of WHOLE is let in; None: everything
 
 
 @dataclass(frozen=True)

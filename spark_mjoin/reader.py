@@ -27,7 +27,7 @@ import stat
 import time
 import uuid
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import suppress
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
 from functools import cache
 from pathlib import Path
@@ -46,8 +46,9 @@ from pyspark.sql.streaming.datasource import (
 from spark_mjoin import filesystem, metrics, sources
 from spark_mjoin.calibrate import calibrated
 from spark_mjoin.errors import OptionError
-from spark_mjoin.model import Expiry, JoinSpec, PartitionTask, Position, Settings, SourceSpec
+from spark_mjoin.model import WHOLE, Expiry, JoinSpec, PartitionTask, Position, Settings, SourceSpec
 from spark_mjoin.planner import tree as trees
+from spark_mjoin.planner.admission import Load, Parts, Promise, admit, least_fractions
 from spark_mjoin.planner.choice import Planned, Planner, has_spilled, tree_of
 from spark_mjoin.planner.fingerprint import describe, differences
 from spark_mjoin.planner.plan import Overflow, Plan
@@ -136,6 +137,7 @@ class MJoinStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         self._spilled: bool | None = None  # whether there may be disk work; None: not looked yet
         self._planner = Planner(spec, settings, calibrated())
         self._rates = _Rates([0.0] * len(spec.inputs))
+        self._overload = _Overload(Load(len(spec.inputs)), Promise(settings.max_delay, settings.min_recall))
         self._start: Offset | None = None  # of the newest batch that was asked for
         self._batch: Offset | None = None  # the end of the newest batch that was planned
         self._planned = False  # since metrics were last reported
@@ -157,6 +159,10 @@ class MJoinStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         self._freeze = True  # carried out with the first offset, which says where the sources' logs are
 
     def latestOffset(self, start: Offset, limit: ReadLimit) -> Offset:
+        with self._overload.looking():
+            return self._latest(start, limit)
+
+    def _latest(self, start: Offset, limit: ReadLimit) -> Offset:
         logs = self._open(start)
         if self._freeze:
             for source, found in zip(self._sources, logs, strict=True):
@@ -181,6 +187,7 @@ class MJoinStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         next_plan = planned.plan
         if self._spec.windowed:
             next_plan = replace(next_plan, expiry=self._expiry(start, positions))
+        next_plan = replace(next_plan, admission=self._admission(start))
         body = next_plan.to_json(len(self._spec.inputs))
         plan = {"plan": body} if body else {}
         return {"query": start["query"], "version": start["version"] + 1, "positions": positions, **plan}
@@ -209,13 +216,45 @@ class MJoinStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
                 self._delivered[alias] = now
         before = self._planned_at(start).expiry
         marks = before.watermarks if before is not None else (None,) * len(spec.inputs)
-        committed = [m for m in self._manifests(start) if m is not None and m["version"] == start["version"]]
-        if len(committed) == settings.partitions:
+        if committed := self._committed(start):
             waits = [now - self._delivered[spec.sources[i.source].alias] for i in spec.inputs]
             limit = settings.idle_seconds
             idle = [i for i, seconds in enumerate(waits) if limit is not None and seconds > limit]
             marks = advance(spec, marks, committed[0]["operators"][0]["progress"]["seen"], idle)
         return Expiry(marks, settings.expiry == "active" or settings.overflow == "fail")
+
+    def _admission(self, start: Offset) -> Parts | None:
+        """How much of each input the next batch lets in; None: everything.
+
+        As with watermarks, it changes only past a batch that every partition has committed.
+        """
+        before = self._planned_at(start).admission
+        sheds = self._settings.overflow == "shed"
+        if before is None and not sheds:
+            return None
+        committed = self._committed(start)
+        if start["version"] and not committed:
+            return before
+        if not sheds:
+            return None
+        if start == self._batch:
+            self._overload.note(committed, before, self._written(start))
+        parts = self._overload.admit(before, least_fractions(committed, len(self._spec.inputs)), self._ended)
+        if parts != before and not (before is None and set(parts) == {WHOLE}):
+            aliases = [i.alias for i in self._spec.inputs]
+            let_in = ", ".join(f"{part / WHOLE:.1%} of {alias}" for part, alias in zip(parts, aliases, strict=True))
+            log.info("lets in %s", let_in)
+        return None if set(parts) == {WHOLE} else parts
+
+    def _committed(self, start: Offset) -> list[dict[str, Any]]:
+        """The manifests of all partitions at an offset; none where one of them is missing."""
+        found = [m for m in self._manifests(start) if m is not None and m["version"] == start["version"]]
+        return found if len(found) == self._settings.partitions else []
+
+    def _written(self, offset: Offset) -> float:
+        """When the last partition committed the version of an offset, in seconds since 1970."""
+        stores = [Manifests(self._location(offset), p) for p in range(self._settings.partitions)]
+        return max(store.written(offset["version"]) for store in stores)
 
     def _planned_at(self, offset: Offset) -> Plan:
         return Plan.from_json(offset.get("plan", {}), len(self._spec.inputs))
@@ -378,6 +417,40 @@ class _Rates:
             share = 0.3 if any(self.smoothed) else 1.0
             pairs = zip(self.smoothed, rows, strict=True)
             self.smoothed = [(1 - share) * old + share * new / seconds for old, new in pairs]
+
+
+@dataclass
+class _Overload:
+    """The clock behind planner.admission: when sources were looked at, and how long batches took."""
+
+    load: Load
+    promise: Promise
+    _looked: float | None = None  # when the sources were last looked at: what is new has arrived since
+    _looking: float = 0.0
+    _planned: float = 0.0  # the last batch, in seconds since 1970
+    _arrived: float | None = None  # the seconds in which its input arrived
+
+    @contextmanager
+    def looking(self) -> Iterator[None]:
+        """While the sources are asked what is new."""
+        self._looking = time.monotonic()
+        yield
+        self._looked = self._looking
+
+    def note(self, committed: Sequence[Mapping[str, Any]], parts: Parts | None, written: float) -> None:
+        """The last batch is over, and was written at some time."""
+        began = min(manifest["batch"]["began"] for manifest in committed)
+        taken = [sum(of) for of in zip(*(m["batch"]["rowsIn"] for m in committed), strict=True)]
+        everything = (WHOLE,) * len(taken)
+        overhead = max(0.0, began - self._planned)
+        self.load.note(taken, parts or everything, self._arrived, written - began, overhead)
+
+    def admit(self, before: Parts | None, least: Sequence[float], ended: bool) -> Parts:
+        """How much the next batch lets in, which is planned now."""
+        self._arrived = None if self._looked is None else self._looking - self._looked
+        self._planned = time.time()
+        seconds = None if ended else self._arrived or 0.0
+        return admit(self.load, before, seconds, self.promise, least)
 
 
 class _Replaced(AccumulatorParam[dict[str, int]]):

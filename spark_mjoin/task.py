@@ -26,7 +26,7 @@ import pyarrow as pa
 from spark_mjoin import sources
 from spark_mjoin.errors import MemoryBudgetError, StateError
 from spark_mjoin.metrics import BatchCounts
-from spark_mjoin.model import BatchPlan, JoinSpec, PartitionTask, Position, Range
+from spark_mjoin.model import WHOLE, BatchPlan, JoinSpec, PartitionTask, Position, Range
 from spark_mjoin.phases import arrival, expiry, overflow
 from spark_mjoin.phases.pipeline import Pipeline
 from spark_mjoin.phases.replan import replan
@@ -42,7 +42,7 @@ log = logging.getLogger(__name__)
 def run(task: PartitionTask, attempt: str) -> Iterator[pa.RecordBatch]:
     """Give out the results that this batch completes, and commit the next version of the state."""
     with _store(task) as store:
-        counts = BatchCounts([0] * len(task.spec.inputs), cache_hits=int(_CACHE.holds(task)))
+        counts = BatchCounts([0] * len(task.spec.inputs), cache_hits=int(_CACHE.holds(task)), began=time.time())
         state = load(task, store, attempt)
         check = partial(_check_budget, task)
         batch = Pipeline(state, store, task.plan, task.version + 1, attempt, counts, time.perf_counter, check)
@@ -84,6 +84,10 @@ def _commit(batch: Pipeline, positions: Mapping[str, Position]) -> bool:
     for operator in operators:
         expiry.look(operator)
     counts.memory_bytes = batch.state.nbytes()
+    admitted = [operator.admitted[member] for operator, member in batch.state.inputs()]
+    counts.kept_rows, counts.kept_weights = [a.rows for a in admitted], [a.weight for a in admitted]
+    counts.least_fractions = [a.least for a in admitted]
+    counts.fractions = [batch.parts(number) / WHOLE for number in range(len(admitted))]
     counts.rows_resident = sum(table.rows for operator in operators for table in operator.tables)
     counts.rows_deferred = sum(operator.groups.deferred_rows() for operator in operators)
     missing = zip(operators, batch.state.worth(), strict=True)
@@ -169,7 +173,8 @@ def _rebuild(task: PartitionTask, state: PartitionState, store: StateStore, atte
     else:
         for number in range(len(task.spec.inputs)):
             for rows in read(task.spec, number, ranges):
-                arrival.insert(state.root, state.root.place.leaves.index((number,)), rows, task.share, batch.counts)
+                member = state.root.place.leaves.index((number,))
+                arrival.insert(state.root, member, rows, task.share, batch.counts, batch.parts(number))
                 check(state)
     _commit(batch, task.start)
     return batch.state

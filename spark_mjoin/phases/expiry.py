@@ -119,6 +119,7 @@ def _drop(
     saved = int(gone[: state.saved[number]].sum())
     unsaved = int(gone.sum()) - saved
     state.groups.drop(number, in_memory, on_disk)
+    state.admitted[number].leave(table.arrived[gone], int(on_disk.sum()))
     table.keep(~gone)
     state.saved[number] -= saved
     state.totals[number] -= unsaved  # as if they had never come: they are in no segment
