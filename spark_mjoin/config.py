@@ -28,6 +28,7 @@ _RATE = "expectedRowsPerSecond"
 _OF_INPUTS = ("window", "timestamp", "watermark")
 OF_ANY_SOURCE = ("format", *_OF_INPUTS, _RATE)  # options under `source.<alias>.` that are read here
 _PLANNED = ("goal",)
+_OVERFLOWS = ("spill", "shed", "shrink", "fail")
 _POLICIES = ("adaptive", "coordinated", "largest", "random")
 _COMPRESSIONS = ("none", "lz4", "zstd")
 _WITHOUT_FILES = ("wisconsin",)
@@ -93,7 +94,9 @@ class Options:
         sources = tuple(_source(alias, per_source[alias], limits, default) for alias in sorted(per_source))
         _check_windows(sources)
         query, on = _meaning(top, len(sources))
-        return cls(sources, query, on, _settings(top, _expected(top, per_source)))
+        settings = _settings(top, _expected(top, per_source))
+        _check_overflow(settings, sources)
+        return cls(sources, query, on, settings)
 
 
 def parse_bytes(text: str, option: str) -> int:
@@ -242,6 +245,22 @@ def _check_windows(sources: tuple[SourceOptions, ...]) -> None:
             )
 
 
+def _check_overflow(settings: Settings, sources: tuple[SourceOptions, ...]) -> None:
+    if settings.overflow == "shrink" and settings.memory_bytes is None:
+        raise OptionError("option 'overflow': 'shrink' makes windows fit into memory: set option 'memory' too")
+    bare = next((s.alias for s in sources if s.window is None), None)
+    if settings.overflow == "shrink" and bare is not None:
+        raise OptionError(
+            f"option 'overflow': 'shrink' shortens windows, and source '{bare}' has none: set 'source.{bare}.window',"
+            " or take 'shed' or 'spill'"
+        )
+    if settings.min_recall is not None and settings.memory_bytes is not None:
+        raise OptionError(
+            "options 'minRecall' and 'memory' are both given: when memory is full, rows have to go whatever was"
+            " promised. Leave one of them out, or take 'overflow' = 'spill', which loses nothing"
+        )
+
+
 def _meaning(top: Mapping[str, str], source_count: int) -> tuple[str | None, tuple[str, ...]]:
     query, on_text = top.get("query", "").strip(), top.get("on", "").strip()
     if query and on_text:
@@ -265,7 +284,7 @@ def _meaning(top: Mapping[str, str], source_count: int) -> tuple[str | None, tup
 
 
 def _settings(top: Mapping[str, str], expected: Expected) -> Settings:
-    overflow = _choice(top, "overflow", ("spill", "shed", "fail"), "spill")
+    overflow = _choice(top, "overflow", _OVERFLOWS, "spill")
     delay, recall = _promises(top, overflow)
     defaults = Settings()
     memory = top.get("memory", os.environ.get("SPARK_MJOIN_MEMORY"))  # the variable forces overflow where tests want it
@@ -295,9 +314,10 @@ def _settings(top: Mapping[str, str], expected: Expected) -> Settings:
 def _promises(top: Mapping[str, str], overflow: str) -> tuple[float | None, float | None]:
     """What shedding has to keep to: the seconds that a batch may take, or the share of the results that stays."""
     delay, recall = (top.get(name.lower()) for name in _SHEDDING)
-    for name in (name for name, given in zip(_SHEDDING, (delay, recall), strict=True) if given is not None):
-        if overflow != "shed":
-            raise OptionError(f"option '{name}' is about shedding: it needs option 'overflow' to be 'shed'")
+    if delay is not None and overflow not in ("shed", "shrink"):
+        raise OptionError("option 'maxDelay' is about shedding: it needs option 'overflow' to be 'shed' or 'shrink'")
+    if recall is not None and overflow != "shed":
+        raise OptionError("option 'minRecall' is about shedding: it needs option 'overflow' to be 'shed'")
     if delay is not None and recall is not None:
         raise OptionError(
             "options 'maxDelay' and 'minRecall' are both given: under overload one of them must give way. Keep the one"

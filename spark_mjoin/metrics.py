@@ -135,11 +135,14 @@ class BatchCounts:
     rows_late: int = 0
     rows_shed: int = 0
     rows_purged: int = 0
+    rows_shrunk: int = 0
     rows_resident: int = 0
     rows_deferred: int = 0
     expected_results: float = 0.0  # what the rows so far are expected to give in all
+    windows: list[tuple[int, bool]] = field(default_factory=list)  # effective, and whether in rows; none: as given
     fractions: list[float] = field(default_factory=list)  # per input, how much of it was let in
     least_fractions: list[float] = field(default_factory=list)  # by which a row in the state was let in
+    input_bytes: list[int] = field(default_factory=list)  # per input, of its rows in memory
     kept_rows: list[int] = field(default_factory=list)  # per input, rows in the state
     kept_weights: list[float] = field(default_factory=list)  # the same as if nothing had been shed
     sampled_results: int = 0  # of arrivals
@@ -183,12 +186,15 @@ class BatchCounts:
             "rowsLate": self.rows_late,
             "rowsShed": self.rows_shed,
             "rowsPurged": self.rows_purged,
+            "rowsShrunk": self.rows_shrunk,
             "numRowsInMemory": self.rows_resident,
             "deferredRows": self.rows_deferred,
             "expectedResults": self.expected_results,
             "stateCacheHits": self.cache_hits,
+            "windows": [list(window) for window in self.windows],
             "fractions": self.fractions,
             "leastFractions": self.least_fractions,
+            "inputBytes": self.input_bytes,
             "keptRows": self.kept_rows,
             "keptWeights": self.kept_weights,
             "sampledResults": self.sampled_results,
@@ -211,6 +217,7 @@ _SUMMED = (
     "rowsLate",
     "rowsShed",
     "rowsPurged",
+    "rowsShrunk",
     "deferredRows",
     "stateCacheHits",
 )
@@ -221,8 +228,10 @@ _LASTING = (
     "numRowsInMemory",
     "deferredRows",
     "expectedResults",
+    "windows",
     "fractions",
     "leastFractions",
+    "inputBytes",
     "keptRows",
     "keptWeights",
 )
@@ -274,6 +283,9 @@ def report(
     fractions = next((list(b["fractions"]) for b in batches if b.get("fractions")), [1.0] * len(aliases))
     for i, alias in enumerate(aliases):
         metrics[f"{alias}AdmittedFraction"] = f"{fractions[i]:.4f}"
+        if shrunk := [b["windows"][i] for b in batches if b.get("windows")]:
+            size, in_rows = min(shrunk)
+            metrics[f"{alias}EffectiveWindow"] = f"{size} rows" if in_rows else f"{size / 1e6:.6f} seconds"
         metrics[f"{alias}NumRowsTotal"] = str(rows[i])
         metrics[f"{alias}NumInputRows"] = str(rows_in[i])
         if seconds is not None:

@@ -275,6 +275,16 @@ class Expiry:
 
 
 @dataclass(frozen=True)
+class Room:
+    """The memory of a join that has no disk to go to: decided on the driver and recorded in the offset."""
+
+    memory_bytes: int
+    parts: (
+        tuple[float, ...] | None
+    )  # of it, for the rows of each input; None: what comes when it is full only passes by
+
+
+@dataclass(frozen=True)
 class BatchPlan:
     """How a partition runs one batch: decided on the driver and recorded in the offset."""
 
@@ -283,6 +293,7 @@ class BatchPlan:
     overflow: OverflowPlan | None = None  # how to keep to a budget; None: everything stays in memory
     expiry: Expiry | None = None  # None: no input has a window
     admission: tuple[int, ...] | None = None  # per input, how much of WHOLE is let in; None: everything
+    room: Room | None = None  # None: no limit, or one that `overflow` has
 
 
 @dataclass(frozen=True)

@@ -45,11 +45,12 @@ from pyspark.sql.streaming.datasource import (
 
 from spark_mjoin import filesystem, metrics, sources
 from spark_mjoin.calibrate import calibrated
-from spark_mjoin.errors import OptionError
-from spark_mjoin.model import WHOLE, Expiry, JoinSpec, PartitionTask, Position, Settings, SourceSpec
+from spark_mjoin.errors import OptionError, StateError
+from spark_mjoin.model import WHOLE, Expiry, JoinSpec, PartitionTask, Position, Room, Settings, SourceSpec
 from spark_mjoin.planner import tree as trees
-from spark_mjoin.planner.admission import Load, Parts, Promise, admit, least_fractions
-from spark_mjoin.planner.choice import Planned, Planner, has_spilled, tree_of
+from spark_mjoin.planner.admission import Load, Parts, Promise, least_fractions
+from spark_mjoin.planner.allocation import Flexible, MemoryParts, decide
+from spark_mjoin.planner.choice import Planned, Planner, has_overflowed, has_spilled, room_of, tree_of
 from spark_mjoin.planner.fingerprint import describe, differences
 from spark_mjoin.planner.plan import Overflow, Plan
 from spark_mjoin.planner.watermarks import advance
@@ -89,7 +90,7 @@ class MJoinBatchReader(DataSourceReader):
             end[alias] = source.latest(start[alias], Limits(), found)
             ranges[alias] = source.plan(start[alias], end[alias], found)
         settings = self._settings
-        spills = settings.memory_bytes is not None and settings.overflow == "spill"
+        spills = settings.memory_bytes is not None and settings.overflow != "fail"  # all is there: no hurry, no loss
         plan = Plan(
             trees.chosen(settings.plan, self._spec),
             overflow=Overflow.of(settings) if spills else None,
@@ -137,7 +138,8 @@ class MJoinStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         self._spilled: bool | None = None  # whether there may be disk work; None: not looked yet
         self._planner = Planner(spec, settings, calibrated())
         self._rates = _Rates([0.0] * len(spec.inputs))
-        self._overload = _Overload(Load(len(spec.inputs)), Promise(settings.max_delay, settings.min_recall))
+        self._overload = _Overload(Load(len(spec.inputs)))
+        self._everything = (WHOLE,) * len(spec.inputs)
         self._start: Offset | None = None  # of the newest batch that was asked for
         self._batch: Offset | None = None  # the end of the newest batch that was planned
         self._planned = False  # since metrics were last reported
@@ -187,7 +189,8 @@ class MJoinStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         next_plan = planned.plan
         if self._spec.windowed:
             next_plan = replace(next_plan, expiry=self._expiry(start, positions))
-        next_plan = replace(next_plan, admission=self._admission(start))
+        admission, room = self._admission(start)
+        next_plan = replace(next_plan, admission=admission, room=room)
         body = next_plan.to_json(len(self._spec.inputs))
         plan = {"plan": body} if body else {}
         return {"query": start["query"], "version": start["version"] + 1, "positions": positions, **plan}
@@ -223,28 +226,39 @@ class MJoinStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             marks = advance(spec, marks, committed[0]["operators"][0]["progress"]["seen"], idle)
         return Expiry(marks, settings.expiry == "active" or settings.overflow == "fail")
 
-    def _admission(self, start: Offset) -> Parts | None:
-        """How much of each input the next batch lets in; None: everything.
+    def _admission(self, start: Offset) -> tuple[Parts | None, Room | None]:
+        """How much of each input the next batch lets in, and how it keeps to its memory without a disk.
 
         As with watermarks, it changes only past a batch that every partition has committed.
         """
-        before = self._planned_at(start).admission
-        sheds = self._settings.overflow == "shed"
-        if before is None and not sheds:
-            return None
+        before, settings = self._planned_at(start), self._settings
+        memory, sheds = room_of(settings), settings.overflow == "shed" or settings.max_delay is not None
+        if before.admission is None and before.room is None and memory is None and not sheds:
+            return None, None
         committed = self._committed(start)
         if start["version"] and not committed:
-            return before
-        if not sheds:
-            return None
+            return before.admission, before.room
+        if memory is not None and any(map(has_overflowed, committed)):
+            raise StateError(
+                f"option 'overflow': '{settings.overflow}' cannot go on from a state with rows on disk. Run the query "
+                "with 'spill', or with a new checkpoint"
+            )
         if start == self._batch:
-            self._overload.note(committed, before, self._written(start))
-        parts = self._overload.admit(before, least_fractions(committed, len(self._spec.inputs)), self._ended)
-        if parts != before and not (before is None and set(parts) == {WHOLE}):
-            aliases = [i.alias for i in self._spec.inputs]
+            self._overload.note(committed, before.admission, self._written(start))
+        flexible = None if memory is None else Flexible.of(self._spec, memory, committed)
+        parts, of_memory = self._overload.decide(
+            (before.admission, None if before.room is None else before.room.parts),
+            Promise(settings.max_delay, settings.min_recall) if sheds else None,
+            least_fractions(committed, len(self._spec.inputs)),
+            flexible,
+            self._ended,
+        )
+        if parts != (before.admission or self._everything):
+            aliases = (i.alias for i in self._spec.inputs)
             let_in = ", ".join(f"{part / WHOLE:.1%} of {alias}" for part, alias in zip(parts, aliases, strict=True))
             log.info("lets in %s", let_in)
-        return None if set(parts) == {WHOLE} else parts
+        room = None if memory is None else Room(memory, of_memory)
+        return None if parts == self._everything else parts, room
 
     def _committed(self, start: Offset) -> list[dict[str, Any]]:
         """The manifests of all partitions at an offset; none where one of them is missing."""
@@ -424,7 +438,6 @@ class _Overload:
     """The clock behind planner.admission: when sources were looked at, and how long batches took."""
 
     load: Load
-    promise: Promise
     _looked: float | None = None  # when the sources were last looked at: what is new has arrived since
     _looking: float = 0.0
     _planned: float = 0.0  # the last batch, in seconds since 1970
@@ -445,12 +458,19 @@ class _Overload:
         overhead = max(0.0, began - self._planned)
         self.load.note(taken, parts or everything, self._arrived, written - began, overhead)
 
-    def admit(self, before: Parts | None, least: Sequence[float], ended: bool) -> Parts:
-        """How much the next batch lets in, which is planned now."""
+    def decide(
+        self,
+        before: tuple[Parts | None, MemoryParts | None],
+        promise: Promise | None,
+        least: Sequence[float],
+        flexible: Flexible | None,
+        ended: bool,
+    ) -> tuple[Parts, MemoryParts | None]:
+        """What the next batch lets in and which memory its windows get; it is planned now."""
         self._arrived = None if self._looked is None else self._looking - self._looked
         self._planned = time.time()
         seconds = None if ended else self._arrived or 0.0
-        return admit(self.load, before, seconds, self.promise, least)
+        return decide(self.load, before, seconds, promise, least, flexible)
 
 
 class _Replaced(AccumulatorParam[dict[str, int]]):

@@ -27,7 +27,7 @@ from spark_mjoin import sources
 from spark_mjoin.errors import MemoryBudgetError, StateError
 from spark_mjoin.metrics import BatchCounts
 from spark_mjoin.model import WHOLE, BatchPlan, JoinSpec, PartitionTask, Position, Range
-from spark_mjoin.phases import arrival, expiry, overflow
+from spark_mjoin.phases import arrival, expiry, overflow, shrinking
 from spark_mjoin.phases.pipeline import Pipeline
 from spark_mjoin.phases.replan import replan
 from spark_mjoin.planner.tree import layout
@@ -86,6 +86,9 @@ def _commit(batch: Pipeline, positions: Mapping[str, Position]) -> bool:
     counts.memory_bytes = batch.state.nbytes()
     admitted = [operator.admitted[member] for operator, member in batch.state.inputs()]
     counts.kept_rows, counts.kept_weights = [a.rows for a in admitted], [a.weight for a in admitted]
+    if batch.plan.room is not None and batch.plan.room.parts is not None:
+        counts.windows = shrinking.effective(batch.state.root)
+    counts.input_bytes = [operator.tables[member].nbytes() for operator, member in batch.state.inputs()]
     counts.least_fractions = [a.least for a in admitted]
     counts.fractions = [batch.parts(number) / WHOLE for number in range(len(admitted))]
     counts.rows_resident = sum(table.rows for operator in operators for table in operator.tables)

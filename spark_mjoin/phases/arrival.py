@@ -11,6 +11,7 @@ those that are late.
 from __future__ import annotations
 
 from collections.abc import Iterator
+from contextlib import contextmanager
 
 import numpy as np
 import pyarrow as pa
@@ -27,7 +28,7 @@ from spark_mjoin.planner.orders import Probing, describe
 from spark_mjoin.state.admitted import sampled
 from spark_mjoin.state.buckets import BUCKETS
 from spark_mjoin.state.columns import fixed_values, hash_array
-from spark_mjoin.state.operator import OperatorState
+from spark_mjoin.state.operator import OperatorState, new_table
 
 
 def arrive(
@@ -87,6 +88,20 @@ def insert(
     work.moves += end - start
     work.hashes += (end - start) * len(state.spec.inputs[number].keys)
     return start, end
+
+
+@contextmanager
+def passing(state: OperatorState, number: int, counts: BatchCounts) -> Iterator[None]:
+    """While this lasts, rows of a member meet the others and are not kept. What they gave must be out at its end."""
+    kept, state.tables[number] = state.tables[number], new_table(state.spec, number, state.tracked)
+    yield
+    passed, state.tables[number] = state.tables[number], kept
+    state.totals[number] -= passed.rows
+    if state.tracked:
+        gone = np.bincount(passed.buckets, minlength=BUCKETS)
+        state.groups.drop(number, gone, np.zeros(BUCKETS, np.int64))
+    state.admitted[number].forget(passed.rows)
+    counts.rows_shed += passed.rows
 
 
 def results(state: OperatorState, bounds: Iterator[Bound] | Iterator[Bound | None]) -> Iterator[pa.RecordBatch]:

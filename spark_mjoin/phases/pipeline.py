@@ -23,7 +23,7 @@ import pyarrow as pa
 from spark_mjoin.join.operator import Bound
 from spark_mjoin.metrics import BatchCounts
 from spark_mjoin.model import WHOLE, BatchPlan, DiskWork, OverflowPlan
-from spark_mjoin.phases import arrival, cleanup, expiry, overflow, reactive
+from spark_mjoin.phases import arrival, cleanup, expiry, overflow, reactive, shrinking
 from spark_mjoin.planner.orders import Probing
 from spark_mjoin.state.operator import OperatorState
 from spark_mjoin.state.partition import PartitionState
@@ -67,12 +67,21 @@ class Pipeline:
         """Take in rows, each batch with the number of its input, and give out what they complete."""
         if self.plan.expiry is not None:
             expiry.begin(self.state.root, self.plan.expiry, self.counts)
+        room = self.plan.room
+        passed = room if room is not None and room.parts is None else None
+        if room is not None and room.parts is not None and shrinking.is_full(self.state, room):
+            shrinking.make_room(self.state.root, room, self.counts)  # there was more before
 
         def bounds() -> Iterator[Bound | None]:
             places = self.state.inputs()
             for number, batch in batches:
                 operator, member = places[number]
-                found = self._ascend(operator, self._arrive(operator, member, batch, share, self.parts(number)))
+                found: Iterator[Bound | None]
+                if passed and not shrinking.fits(self.state, operator, member, batch.num_rows, passed):
+                    found = self._pass_by(operator, member, batch, share, self.parts(number))
+                else:
+                    arriving = self._arrive(operator, member, batch, share, self.parts(number))
+                    found = self._ascend(operator, arriving)
                 yield from self._estimated(number, found)
                 yield from self._keep_to_budget()
 
@@ -89,6 +98,15 @@ class Pipeline:
     ) -> Iterator[Bound]:
         probing = self.probing[operator.place.number]
         return arrival.arrive(operator, member, batch, share, self.counts, probing, parts)
+
+    def _pass_by(
+        self, operator: OperatorState, member: int, batch: pa.RecordBatch, share: tuple[int, int], parts: int
+    ) -> Iterator[Bound | None]:
+        """What rows complete that are not kept. Their table is another one meanwhile, so what was found must be out."""
+        yield None
+        with arrival.passing(operator, member, self.counts):
+            yield from self._arrive(operator, member, batch, share, parts)
+            yield None
 
     def parts(self, number: int) -> int:
         """How much of WHOLE of an input is let in."""
@@ -140,7 +158,9 @@ class Pipeline:
     def _keep_to_budget(self, busy: tuple[OperatorState, ...] = ()) -> Iterator[None]:
         """After rows have come: those that are too many leave, once None says that what they have given is out."""
         self.note_peak()
+        room = self.plan.room if self.plan.room is not None and self.plan.room.parts is not None else None
         full = self.overflow is not None and overflow.is_over(self.state, self.overflow)
+        full = full or (room is not None and shrinking.is_full(self.state, room))
         root = self.state.root  # the only operator, where there are windows
         if self.plan.expiry is not None and (full or expiry.is_due_meanwhile(root)):
             yield None
@@ -149,6 +169,9 @@ class Pipeline:
         if self.overflow is not None and overflow.is_over(self.state, self.overflow):
             yield None
             self.make_room(busy)
+        if room is not None and shrinking.is_full(self.state, room):
+            yield None
+            shrinking.make_room(root, room, self.counts)
 
     def settle(self) -> Iterator[pa.RecordBatch]:
         """Give out all that the rows so far have, from the leaves up."""

@@ -71,6 +71,11 @@ class Admitted:
             merged.rows, merged.weight = first.rows + second.rows, first.weight + second.weight
             self.cohorts[:2] = [merged]
 
+    def forget(self, rows: int) -> None:
+        """Rows that came last were not kept: those that are there stand for them too."""
+        if rows:
+            self.cohorts[-1].rows -= rows
+
     def leave(self, arrived: Array, others: int = 0) -> None:
         """Rows have left the state: some that arrived at such events, and others, taken to be the oldest."""
         gone = np.bincount(np.maximum(self._cohort(arrived), 0), minlength=len(self.cohorts))
@@ -84,7 +89,7 @@ class Admitted:
     def weights(self, arrived: Array) -> Array | float:
         """How many rows each of some stands for, which arrived at such events."""
         if len(self.cohorts) == 1:
-            return self.cohorts[0].weight / self.cohorts[0].rows
+            return self.cohorts[0].weight / max(self.cohorts[0].rows, 1)
         each = np.array([cohort.weight / max(cohort.rows, 1) for cohort in self.cohorts])
         out: Array = each[np.maximum(self._cohort(arrived), 0)]
         return out

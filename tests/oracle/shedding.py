@@ -8,6 +8,7 @@ import pytest
 
 from spark_mjoin import reader
 from spark_mjoin.model import WHOLE
+from spark_mjoin.planner.admission import Load
 from spark_mjoin.reader import MJoinStreamReader
 from spark_mjoin.state.admitted import sampled
 
@@ -30,22 +31,22 @@ class Decided:
 
 
 @contextmanager
-def decisions(script: Decisions) -> Iterator[Decided]:
+def decisions(script: Decisions, memory: tuple[float, ...] = ()) -> Iterator[Decided]:
     """While this lasts, the reader decides what the script says, one decision after the other, then the last."""
     decided, made = Decided(), iter(script)
     last = [tuple(script[0])]
     choose = MJoinStreamReader._admission
 
-    def scripted(load: object, before: object, *rest: object) -> tuple[int, ...]:
+    def scripted(load: Load, *rest: object) -> tuple[tuple[int, ...], tuple[float, ...] | None]:
         last[0] = tuple(next(made, last[0]))
-        return last[0]
+        return last[0], memory[: load.inputs] if rest[-1] is not None else None
 
-    def noted(self: MJoinStreamReader, start: dict) -> tuple[int, ...] | None:
-        parts = choose(self, start)
+    def noted(self: MJoinStreamReader, start: dict) -> tuple:
+        parts, room = choose(self, start)
         decided.parts[start["version"] + 1] = parts or ()
-        return parts
+        return parts, room
 
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(reader, "admit", scripted)
+        patch.setattr(reader, "decide", scripted)
         patch.setattr(MJoinStreamReader, "_admission", noted)
         yield decided
