@@ -128,6 +128,7 @@ def _results(expected: Expectation, seen: Observed, believed: Statistics) -> lis
         ["bytes for all rows", size(needed), ""],
         ["bytes in memory", "", f"{size(metric('memoryUsedBytes'))} {budget}"],
         ["completeness", "", f"{metric('completeness'):.4g}"],
+        ["estimated recall", "", f"{metric('estimatedRecall'):.4g}"],
     ]
     return drawing.table(["", "expected of these rows", "observed"], table)
 

@@ -10,8 +10,8 @@ rows of the others that they meet. Windows are cut so that their bytes fit, and 
                          other. No more of the first is let in than its window needs.
 
 For more than two inputs there is no closed form: memory is moved between two inputs at a time, each time by the best
-amount, until nothing is gained; the sum is a concave function of that amount. Rates are shared in the same way, over a
-grid. From several beginnings, since the whole is not concave.
+amount, until nothing is gained; the sum is a concave function of that amount. From several beginnings, since the whole
+is not concave.
 
 Pure. Not covered: how rows leave (phases.shrinking).
 """
@@ -29,7 +29,7 @@ from spark_mjoin.planner.admission import LEAST_PARTS, Load, Parts, Promise, adm
 
 HORIZON_SECONDS = 600.0  # longer windows are not planned for: the part that is let in must fill them in this time
 ROUNDS = 20
-GRID = 16  # points between which rates are moved
+GRID = 16  # steps in which windows are changed
 GAIN = 1.0001  # that is worth another round
 BETTER = 1.1  # than what is in force: a change gives up rows that are there
 ASSUMED_BYTES = 100.0  # of a row, before there is one
@@ -179,47 +179,55 @@ def divide_all(
 ) -> tuple[list[float], list[float]]:
     """Rows per second to let in of each input, and bytes for its window; a row counts for `spans` seconds.
 
-    rates: rows per second that there are; capacity: that there is time for.
+    rates: rows per second that there are; capacity: that there is time for. Given the windows the sum is linear in the
+    rates: each input must fill its window, and the rest goes first to those whose rows meet the most (`let_in`). So
+    only windows are searched for, over a grid that gets finer.
     """
     spans = [min(span, HORIZON_SECONDS) for span in spans]
+    caps = [rate * span * size for rate, span, size in zip(rates, spans, row_bytes, strict=True)]
 
-    def windows(let_in: Sequence[float]) -> list[float]:
-        most = [rate * span for rate, span in zip(let_in, spans, strict=True)]
-        return divide(let_in, most, row_bytes, memory)
+    def let_in(windows: Sequence[float]) -> list[float]:
+        rows = [w / size for w, size in zip(windows, row_bytes, strict=True)]
+        out = [r / span for r, span in zip(rows, spans, strict=True)]
+        left = capacity - sum(out)
+        for i in sorted(range(len(out)), key=lambda i: rows[i]):
+            more = min(rates[i] - out[i], left)
+            out[i] += more
+            left -= more
+        return out
 
-    def value(let_in: Sequence[float]) -> float:
-        return results(let_in, [b / size for b, size in zip(windows(let_in), row_bytes, strict=True)])
+    def value(windows: Sequence[float]) -> float:
+        if sum(w / size / span for w, size, span in zip(windows, row_bytes, spans, strict=True)) > capacity:
+            return -1.0
+        return results(let_in(windows), [w / size for w, size in zip(windows, row_bytes, strict=True)])
 
-    least = [rate * LEAST_PARTS / WHOLE for rate in rates]
-    beginnings = [shares(rates, capacity)]
+    beginnings = [shares(caps, memory)]
     for prober in range(len(rates)):
-        few = [rate if i != prober else 0.0 for i, rate in enumerate(rates)]
-        some = shares(few, capacity / 4)
-        some[prober] = min(rates[prober], capacity - sum(some))
-        beginnings.append(some)
-    found = [_shared(begun, rates, least, value) for begun in beginnings]
-    best = max(found, key=value)
-    return best, windows(best)
+        beginnings.append(shares([0.0 if i == prober else cap for i, cap in enumerate(caps)], memory))
+    best: list[float] = [0.0] * len(rates)
+    for begun in beginnings:
+        needed = sum(w / size / span for w, size, span in zip(begun, row_bytes, spans, strict=True))
+        scale = min(1.0, 0.999 * capacity / needed) if needed else 1.0
+        best = max(best, _searched([w * scale for w in begun], caps, memory, value), key=value)
+    return let_in(best), best
 
 
-def _shared(
-    begun: Sequence[float],
-    rates: Sequence[float],
-    least: Sequence[float],
-    value: Callable[[Sequence[float]], float],
+def _searched(
+    begun: Sequence[float], caps: Sequence[float], memory: float, value: Callable[[Sequence[float]], float]
 ) -> list[float]:
-    """Move rates between two inputs at a time, over a grid that gets finer, until nothing is gained."""
+    """Change one window, or move memory between two, until nothing is gained."""
     out, best = list(begun), value(begun)
-    for width in (1.0, 0.25, 0.05):
+    moves = [*combinations(range(len(out)), 2), *((i, None) for i in range(len(out)))]
+    for width in (memory, memory / GRID, memory / GRID**2):
         for _ in range(ROUNDS):
             before = best
-            for p, q in combinations(range(len(out)), 2):
-                both = out[p] + out[q]
-                low = max(least[p], both - rates[q], out[p] - width * both)
-                high = min(rates[p], both - least[q], out[p] + width * both)
+            for p, q in moves:
+                both = memory - sum(out) + out[p] if q is None else out[p] + out[q]
+                low = max(0.0, 0.0 if q is None else both - caps[q], out[p] - width)
+                high = min(caps[p], both, out[p] + width)
                 for step in range(GRID + 1) if high > low else ():
                     x = low + (high - low) * step / GRID
-                    moved = [x if i == p else both - x if i == q else rate for i, rate in enumerate(out)]
+                    moved = [x if i == p else both - x if i == q else w for i, w in enumerate(out)]
                     if (gained := value(moved)) > best * GAIN:
                         out, best = moved, gained
             if best <= before * GAIN:

@@ -120,6 +120,8 @@ class Planner:
         budget, found = self.settings.memory_bytes, [m for m in committed if m is not None]
         if budget is None:
             return decompose.MOST_STORED
+        if room_of(self.settings) is not None:
+            return 0.0
         if any(map(has_overflowed, found)):
             return 0.0
         used = sum(m["batch"]["memoryUsedBytes"] for m in found)

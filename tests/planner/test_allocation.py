@@ -1,13 +1,19 @@
 """Memory over inputs: the paper's closed forms for two of them, and for three against a grid of all divisions."""
 
 import math
+import time
 from itertools import product
 
+import pyarrow as pa
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from spark_mjoin.planner.allocation import divide, divide_all, results
+from spark_mjoin.config import Options
+from spark_mjoin.model import WHOLE
+from spark_mjoin.planner.admission import Load, Promise
+from spark_mjoin.planner.allocation import Flexible, decide, divide, divide_all, results
+from spark_mjoin.planner.graph import plan_join
 
 NO_LIMIT = [1e12] * 3
 
@@ -87,3 +93,75 @@ def oracle_no_other_rates_and_windows_of_two_give_more(
 def test_many_inputs_are_divided_in_good_time() -> None:
     windows = divide([1.0, 2, 3, 4, 5, 6, 7, 8], [1e6] * 8, [10.0] * 8, 1e6)
     assert sum(windows) == pytest.approx(1e6) and math.isfinite(results([1.0] * 8, windows))
+
+
+# --- what the next batch does ----------------------------------------------------------------------------------------
+
+MINUTE = 60_000_000
+EQUAL = (0.5, 0.5)
+
+
+def loaded(rates: list[float], service: float) -> Load:
+    load = Load(len(rates))
+    taken = [round(rate * 10) for rate in rates]
+    load.note(taken, (WHOLE,) * len(rates), 10.0, sum(taken) / service, 0.0)
+    return load
+
+
+def flexible(rows: int, *sizes: tuple[int, bool]) -> Flexible:
+    return Flexible(rows * 100, sizes, (100.0,) * len(sizes))
+
+
+def test_memory_goes_to_the_slower_input_and_back_only_if_that_is_worth_it() -> None:
+    load, windows = loaded([10, 50], 1e6), flexible(300, (MINUTE, False), (MINUTE, False))
+    everything = (WHOLE, WHOLE)
+    assert decide(load, (None, None), 1.0, None, [1, 1], windows) == (everything, (1.0, 0.0))
+    assert decide(load, (None, EQUAL), 1.0, None, [1, 1], windows) == (everything, (1.0, 0.0))
+    assert decide(loaded([50, 52], 1e6), (None, (0.0, 1.0)), 1.0, None, [1, 1], windows)[1] == (0.0, 1.0)
+    assert decide(load, (None, None), 1.0, None, [1, 1], None) == (everything, None)
+
+
+def test_equal_parts_before_anything_is_known() -> None:
+    windows = flexible(300, (MINUTE, False), (100, True))
+    assert decide(Load(2), (None, None), None, None, [1, 1], windows) == ((WHOLE, WHOLE), EQUAL)
+    assert decide(Load(2), (None, (1.0, 0.0)), None, None, [1, 1], windows) == ((WHOLE, WHOLE), (1.0, 0.0))
+
+
+def test_rows_that_count_by_their_number_need_memory_for_so_many() -> None:
+    load, windows = loaded([10, 50], 1e6), flexible(300, (120, True), (1000, True))
+    assert decide(load, (None, None), 1.0, None, [1, 1], windows)[1] == pytest.approx((0.4, 0.6))
+
+
+def test_with_too_little_of_both_one_input_is_stored_and_the_other_probes() -> None:
+    """Section 4.3, four variables: against equal division of both, as figure 10."""
+    load, windows = loaded([1000.0, 1000.0], 100.0), flexible(500, (MINUTE, False), (MINUTE, False))
+    parts, memory = decide(load, (None, None), 10.0, Promise(max_delay=10.0), [1, 1], windows)
+    stored = memory.index(max(memory))
+    assert memory[stored] > 0.95 and parts[1 - stored] > 5 * parts[stored]
+    assert sum(parts) / WHOLE * 1000 == pytest.approx(100, rel=0.02)
+    again = decide(load, (parts, memory), 10.0, Promise(max_delay=10.0), [1, 1], windows)
+    assert again[1] == memory and again[0] == pytest.approx(parts, rel=0.02)
+
+
+def test_where_windows_fit_only_admission_is_shared() -> None:
+    load, windows = loaded([800.0, 200.0], 100.0), flexible(10**6, (MINUTE, False), (MINUTE, False))
+    parts, _ = decide(load, (None, None), 10.0, Promise(max_delay=10.0), [1, 1], windows)
+    assert [r * p / WHOLE for r, p in zip([800, 200], parts, strict=True)] == pytest.approx([50, 50], rel=0.02)
+
+
+def test_flexible_windows_of_a_join() -> None:
+    schema = pa.schema([("k", pa.int64())])
+    given = {"source.a.format": "arrow", "source.b.format": "arrow", "on": "k"}
+    spec = plan_join(Options.parse(given | {"window": "50 rows"}), [schema, schema])
+    committed = [{"batch": {"inputBytes": [500, 0], "keptRows": [10, 0]}}, {"batch": {}}]
+    assert Flexible.of(spec, 1000, committed) == Flexible(1000, ((50, True), (50, True)), (50.0, 50.0))
+    assert Flexible.of(spec, 1000, []).row_bytes == (100.0, 100.0)
+    assert Flexible.of(plan_join(Options.parse(given), [schema, schema]), 1000, []) is None
+
+
+def test_five_inputs_are_decided_in_good_time() -> None:
+    load, windows = loaded([100.0, 200, 300, 400, 500], 200.0), flexible(5000, *[(MINUTE, False)] * 5)
+    began = time.perf_counter()
+    parts, memory = decide(load, (None, None), 10.0, Promise(max_delay=10.0), [1.0] * 5, windows)
+    assert time.perf_counter() - began < 20 and sum(memory) == pytest.approx(1, abs=0.01)
+    assert sum(r * p for r, p in zip(load.rates, parts, strict=True)) / WHOLE == pytest.approx(200, rel=0.05)
