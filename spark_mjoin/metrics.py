@@ -31,6 +31,7 @@ class EdgeCounts:
     matches: float = 0  # pairs with equal keys
     candidates: float = 0  # sum over probes of the target's rows: matches / candidates is the selectivity
     kept: float = 0  # pairs that passed the residuals too
+    chunks: float = 0  # times that some combinations probed together
 
     def add(self, other: EdgeCounts, share: float = 1.0) -> None:
         """Add counts, or a share of them."""
@@ -38,6 +39,7 @@ class EdgeCounts:
         self.matches += share * other.matches
         self.candidates += share * other.candidates
         self.kept += share * other.kept
+        self.chunks += share * other.chunks
 
 
 Edges = dict[Context, EdgeCounts]
@@ -68,7 +70,7 @@ def rank(context: Context) -> list[Any]:
 
 
 def edges_to_json(edges: Mapping[Context, EdgeCounts]) -> list[list[Any]]:
-    rows = ([*rank(context), c.probes, c.matches, c.candidates, c.kept] for context, c in edges.items())
+    rows = ([*rank(context), c.probes, c.matches, c.candidates, c.kept, c.chunks] for context, c in edges.items())
     return sorted(rows, key=lambda row: row[:3])
 
 

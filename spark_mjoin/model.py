@@ -179,6 +179,7 @@ class ProbeStep:
     classes: tuple[int, ...]
     suppliers: tuple[int, ...]  # for each class, a bound input that has its value
     residuals: tuple[int, ...]  # predicates (indexes into JoinSpec.residuals) that can be decided after this step
+    scan: bool = False  # the target's rows go through a small hash of the probing ones, instead of being looked up
 
 
 @dataclass(frozen=True)

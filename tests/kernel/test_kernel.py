@@ -40,7 +40,7 @@ def word_slots(kernel: ModuleType, numbers: list[int], mask: np.uint64) -> np.nd
 
 
 def test_every_fast_kernel_has_a_twin_with_the_same_signature() -> None:
-    assert len(KERNELS) >= 13
+    assert len(KERNELS) >= 19
     for name in KERNELS:
         expected = list(inspect.signature(getattr(fast, name).py_func).parameters)
         assert list(inspect.signature(getattr(slow, name)).parameters) == expected, name
@@ -194,6 +194,8 @@ SIGNATURES = {
     "slot_hashes": (U64, N, U32),
     "insert": (U32, N, I32, I32),
     "heads": (U32, I32, I32, I32),
+    "small_slots": (I64, N, U32),
+    "sieve": (I64, N, N, N, I32, I32, I32),
     "advance": (I64, I32, I32, N, I64, I32, I32, I32),
     "walk": (I64, I32, I32, N, N, N, I64, I32, I32, I32),
     "verify_words": (I32, I32, N, I32, I64, I64),
