@@ -208,11 +208,12 @@ def report(
     memory_bytes: int | None = None,
     seconds: float | None = None,
     plan: str | None = None,
+    access: Mapping[str, str] | None = None,
 ) -> dict[str, str]:
     """The metrics of one version, from the manifests that its partitions committed.
 
-    seconds is the time in which the batch's input arrived, for rates, plan the tree of joins in words; None where
-    nobody knows.
+    seconds is the time in which the batch's input arrived, for rates, plan the tree of joins in words, access per
+    alias how its rows reach the others; None where nobody knows.
     """
     sums: dict[str, int] = dict.fromkeys(_SUMMED, 0)
     rows, rows_in, orders = [0] * len(aliases), [0] * len(aliases), [""] * len(aliases)
@@ -249,6 +250,8 @@ def report(
             metrics[f"{alias}RowsPerSecond"] = f"{rows_in[i] / seconds if seconds else 0.0:.1f}"
         if orders[i]:
             metrics[f"{alias}ProbeOrder"] = orders[i]
+            if access is not None:
+                metrics[f"{alias}Access"] = access[alias]
     return metrics
 
 

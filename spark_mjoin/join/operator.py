@@ -33,11 +33,10 @@ from spark_mjoin import kernel
 from spark_mjoin.join.expressions import evaluate
 from spark_mjoin.join.windows import Windows
 from spark_mjoin.metrics import EdgeCounts, WorkCounts
-from spark_mjoin.model import Array, Col, Expr, JoinSpec, ProbeOrder, ProbeStep
+from spark_mjoin.model import CHUNK_ROWS, Array, Col, Expr, JoinSpec, ProbeOrder, ProbeStep
 from spark_mjoin.state.columns import BytesColumn, FixedColumn, GatherTooLarge
 from spark_mjoin.state.table import Key, KeyColumn, Table, slot_bits
 
-CHUNK_ROWS = 1 << 16  # rows that probe together, and pairs that one probe may give at a time
 FEW_CANDIDATES = 1 << 10  # below this, following each chain to its end is cheaper than another round over all
 
 Bound = dict[int, Array]  # input -> row numbers; all vectors are equally long
