@@ -5,8 +5,8 @@ every row that arrives, and is built anew when rows have left; a scan needs no i
 chunk of rows that probe together. So a slow input had better scan the window of a fast one.
 
     index  = (arrivals + rows * times that rows leave) * Costs.index     once, if any direction looks up
-    lookup = probes * (Costs.hash + LOAD * Costs.compare)                for each direction that does
-    scan   = chunks * rows * Costs.scan + probes * Costs.hash            for each direction that does
+    lookup = probes * Costs.hash                                         for each direction that does
+    scan   = chunks * rows * Costs.scan + probes * Costs.hash            for each direction that does: its small index
 
 all in the same unit of time, as in the paper's equation 1. Its equations are the special case in which every row is a
 chunk of its own (`tests/planner/test_access.py`): (2), with scan = C_n, and (3), where rows leave one by one and each
@@ -36,13 +36,14 @@ from spark_mjoin.errors import OptionError, listed, nearest
 from spark_mjoin.model import CHUNK_ROWS, LAZY, Access, BatchPlan, JoinSpec, OperatorSpec, ProbeOrder
 from spark_mjoin.planner import orders
 from spark_mjoin.planner import tree as trees
-from spark_mjoin.planner.costs import LOAD, Costs
+from spark_mjoin.planner.costs import Costs
 from spark_mjoin.planner.statistics import Statistics
 
 AUTO, HASH, SCAN = "auto", "hash", "scan"
 GROWTH = 16.0  # as often must the rows of an input that grows be scanned for less, to begin with it
 LEAST_GAIN = 0.3  # of the time that the present way takes, to scan instead of looking up
 LEAST_GAIN_BACK = 0.05  # the same, to look up again
+LEAST_SHARE = 0.01  # of the time that it takes to store what arrives at all inputs: less is not worth a change
 LEAST_ROWS = 100.0  # that have arrived at the probed input
 FLUSHED = 0.22  # of the rows in memory leave in a flush, about
 
@@ -144,7 +145,7 @@ def indexing(target: Target, lookups: float, costs: Costs) -> float:
 
 
 def looking_up(direction: Direction, costs: Costs) -> float:
-    return direction.probes * (costs.hash + LOAD * costs.compare)
+    return direction.probes * costs.hash
 
 
 def scanning(target: Target, direction: Direction, costs: Costs) -> float:
@@ -181,10 +182,11 @@ def choose(
     said: Mapping[int, str],
     current: frozenset[int],
     costs: Costs,
+    least: float = 0.0,
 ) -> Choice:
     """The origins that scan a target, of directions by the same key classes.
 
-    said: per origin, auto, hash or scan; current: the origins that scan it now.
+    said: per origin, auto, hash or scan; current: the origins that scan it now; least: seconds that are worth a change.
     """
     number = directions[0].target
     alias = spec.inputs[number].alias
@@ -199,10 +201,11 @@ def choose(
     free.sort(key=lambda d: (scanning(target, d, costs) - looking_up(d, costs), d.origin))
     ways = [always | {d.origin for d in free[:n]} for n in range(len(free) + 1)]
     judged = Target(target.rows * GROWTH, target.arrivals, target.purges) if target.grows else target
-    seconds = {way: cost(judged, directions, way, costs) for way in (now, *ways)}
+    free_to_choose = [d for d in directions if d.origin not in always]
+    seconds = {way: cost(judged, free_to_choose, way, costs) for way in (now, *ways)}
     best = min(ways, key=lambda way: (seconds[way], len(way)))
-    least = LEAST_GAIN if len(best) > len(now) else LEAST_GAIN_BACK
-    changed = best != now and seconds[best] < (1 - least) * seconds[now]
+    share = LEAST_GAIN if len(best) > len(now) else LEAST_GAIN_BACK
+    changed = best != now and seconds[now] - seconds[best] > max(least, share * seconds[now])
     taken = best if changed else now
     other = now if changed else min((way for way in ways if way != now), key=lambda way: (seconds[way], len(way)))
     shown = f"{_named(spec, directions, taken)}: {_nanos(seconds[taken], target)} per row of {alias} that arrives"
@@ -251,11 +254,12 @@ def plan_access(
         visited = orders.smallest_first(spec, origin, statistics.rows) if chosen is None else chosen
         for direction in _directions(statistics, orders.order_of(spec, origin, visited), *counted[origin]):
             groups.setdefault((direction.target, direction.classes), []).append(direction)
+    least = LEAST_SHARE * costs.move * sum(rows for rows, _ in counted)
     choices = []
     for (target, _), directions in sorted(groups.items()):
         said = {d.origin: wanted.of(place, d.origin, target) for d in directions}
         scanning_now = frozenset(o for o, t in current if t == target)
-        choices.append(choose(spec, targets[target], directions, said, scanning_now, costs))
+        choices.append(choose(spec, targets[target], directions, said, scanning_now, costs, least))
     return tuple(sorted((o, c.target) for c in choices for o in c.scans)), choices
 
 
