@@ -55,6 +55,8 @@ class Pipeline:
             Probing(spec, planned[n] if planned else [None] * len(spec.inputs), access[n] if access else ())
             for n, spec in enumerate(specs)
         ]
+        for operator, probing in zip(state.operators, self.probing, strict=True):
+            operator.scans = probing.scans
 
     @property
     def overflow(self) -> OverflowPlan | None:
