@@ -13,7 +13,7 @@ from spark_mjoin import sources
 from spark_mjoin.config import Options
 from spark_mjoin.errors import OptionError
 from spark_mjoin.model import JoinSpec, Settings
-from spark_mjoin.planner import tree
+from spark_mjoin.planner import access, tree
 from spark_mjoin.planner.graph import plan_join
 
 
@@ -41,4 +41,5 @@ def load(options: Mapping[str, str]) -> tuple[JoinSpec, Settings]:
             "option 'plan': with 'overflow' = 'shed' and 'memory' all inputs are in one join, since rows that do not"
             " fit leave nothing behind. Leave 'plan' or 'memory' out"
         )
+    access.parse(settings.access, spec)
     return spec, settings

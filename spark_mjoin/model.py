@@ -172,6 +172,9 @@ class JoinSpec:
         return min(common) if common else None
 
 
+CHUNK_ROWS = 1 << 16  # rows that probe together, and pairs that one probe may give at a time
+
+
 @dataclass(frozen=True)
 class ProbeStep:
     """One probe of a probing order: bind `target` through the key classes it shares with what is bound already."""
@@ -180,6 +183,7 @@ class ProbeStep:
     classes: tuple[int, ...]
     suppliers: tuple[int, ...]  # for each class, a bound input that has its value
     residuals: tuple[int, ...]  # predicates (indexes into JoinSpec.residuals) that can be decided after this step
+    scan: bool = False  # the target's rows go through a small hash of the probing ones, instead of being looked up
 
 
 @dataclass(frozen=True)
@@ -192,6 +196,9 @@ class ProbeOrder:
 
 Tree = int | tuple["Tree", ...]
 """A plan: a number is an input of the join, a tuple an MJoin over its members. Operators are numbered in preorder."""
+
+Access = tuple[tuple[int, int], ...]
+"""Of one operator, the directions (arriving member, probed member) that scan instead of looking up, sorted."""
 
 
 @dataclass(frozen=True)
@@ -235,6 +242,7 @@ class Settings:
     expiry: str = "lazy"  # when rows outside their window leave memory: as soon as possible, or many together
     idle_seconds: float | None = None  # how long a source may give nothing and still hold the others' rows back
     plan: str | None = None  # the tree of joins that the user wants
+    access: str | None = None  # how probes find their rows
     max_delay: float | None = None  # seconds that a batch may take; rows are shed for it
     min_recall: float | None = None  # of the results, that shedding leaves at the least
     expected: Expected = Expected()
@@ -266,6 +274,9 @@ class OverflowPlan:
     work: tuple[DiskWork, ...] = ()
 
 
+LAZY = 3  # rows in memory for each that has arrived, when it is time to look through them for expired ones
+
+
 @dataclass(frozen=True)
 class Expiry:
     """What is late in a batch and what can be dropped before it."""
@@ -292,6 +303,7 @@ class BatchPlan:
     orders: tuple[tuple[tuple[int, ...] | None, ...], ...] = ()  # per operator and member, the members it probes
     overflow: OverflowPlan | None = None  # how to keep to a budget; None: everything stays in memory
     expiry: Expiry | None = None  # None: no input has a window
+    access: tuple[Access, ...] = ()  # per operator; none: no direction scans
     admission: tuple[int, ...] | None = None  # per input, how much of WHOLE is let in; None: everything
     room: Room | None = None  # None: no limit, or one that `overflow` has
 

@@ -47,6 +47,7 @@ from spark_mjoin import filesystem, metrics, sources
 from spark_mjoin.calibrate import calibrated
 from spark_mjoin.errors import OptionError, StateError
 from spark_mjoin.model import WHOLE, Expiry, JoinSpec, PartitionTask, Position, Room, Settings, SourceSpec
+from spark_mjoin.planner import access
 from spark_mjoin.planner import tree as trees
 from spark_mjoin.planner.admission import Load, Parts, Promise, least_fractions
 from spark_mjoin.planner.allocation import Flexible, MemoryParts, decide
@@ -96,6 +97,8 @@ class MJoinBatchReader(DataSourceReader):
             overflow=Overflow.of(settings) if spills else None,
             expiry=Expiry((None,) * len(self._spec.inputs)) if self._spec.windowed else None,
         )
+        wanted = access.parse(settings.access, self._spec)
+        plan = replace(plan, access=tuple(access.forced(wanted, p) for p in trees.layout(self._spec, plan.tree)))
         return [
             JoinPartition(
                 PartitionTask(
@@ -320,7 +323,9 @@ class MJoinStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             for (described, source), found in zip(self._with_specs(), logs, strict=True)
         ]
         plan = trees.render(tree_of(manifests[0]), aliases) if manifests else None
-        return metrics.report(manifests, aliases, self._settings.memory_bytes, now - before, plan) | metrics.lag(behind)
+        used = access.describe(self._spec, self._planned_at(batch).of_partition(0, 1))
+        counted = metrics.report(manifests, aliases, self._settings.memory_bytes, now - before, plan, used)
+        return counted | metrics.lag(behind)
 
     # --- partitions ------------------------------------------------------------------------------------------
 

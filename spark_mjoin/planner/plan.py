@@ -11,7 +11,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from spark_mjoin.model import BatchPlan, DiskWork, Expiry, OverflowPlan, Room, Settings, Tree
+from spark_mjoin.model import Access, BatchPlan, DiskWork, Expiry, OverflowPlan, Room, Settings, Tree
 from spark_mjoin.planner import tree as trees
 
 Orders = tuple[tuple[tuple[int, ...] | None, ...], ...]  # per operator and member, the members that it probes
@@ -67,13 +67,14 @@ class Plan:
     orders: Orders = ()
     overflow: Overflow | None = None
     expiry: Expiry | None = None
+    access: tuple[Access, ...] = ()
     admission: tuple[int, ...] | None = None  # per input, how much of WHOLE is let in
     room: Room | None = None  # of all partitions
 
     def of_partition(self, partition: int, partitions: int) -> BatchPlan:
         overflow = None if self.overflow is None else self.overflow.of_partition(partition, partitions)
         room = None if self.room is None else Room(self.room.memory_bytes // partitions, self.room.parts)
-        return BatchPlan(self.tree, self.orders, overflow, self.expiry, self.admission, room)
+        return BatchPlan(self.tree, self.orders, overflow, self.expiry, self.access, self.admission, room)
 
     def to_json(self, inputs: int) -> dict[str, Any]:
         """For the offset of a join of so many inputs; empty where nothing is out of the ordinary."""
@@ -82,6 +83,8 @@ class Plan:
             out["tree"] = self.tree
         if any(order is not None for of in self.orders for order in of):
             out["orders"] = self.orders
+        if any(self.access):
+            out["access"] = self.access
         if self.overflow is not None:
             out["overflow"] = self.overflow.to_json()
         if self.expiry is not None:
@@ -102,9 +105,10 @@ class Plan:
         if "windows" in body:
             expiry = Expiry(tuple(body["windows"]["watermarks"]), body["windows"]["active"])
         tree = trees.from_json(body["tree"]) if "tree" in body else trees.single(inputs)
+        access = tuple(tuple((origin, target) for origin, target in of) for of in body.get("access", ()))
         admission = tuple(body["admission"]) if "admission" in body else None
         room = None
         if "room" in body:
             parts = body["room"]["parts"]
             room = Room(body["room"]["memory"], None if parts is None else tuple(parts))
-        return Plan(tree, orders, overflow, expiry, admission, room)
+        return Plan(tree, orders, overflow, expiry, access, admission, room)

@@ -458,6 +458,8 @@ def _figures(operator: OperatorState) -> dict[str, Any]:
         "edges": edges_to_json(operator.edges),
         "admitted": [admitted.to_json() for admitted in operator.admitted],
     }
+    if operator.scans:
+        figures["scans"] = operator.scans
     if (signatures := _signatures(operator)) is not None:
         figures["joined"] = signatures
     if operator.tracked:
