@@ -5,8 +5,9 @@ was read. Spark keeps it in the checkpoint, and gives it back after a crash with
 
     {"query": "5f0c...", "version": 7, "positions": {"orders": {...}, "payments": {...}}, "plan": {...}}
 
-`plan` holds what was decided for the batch (planner.plan): the tree of joins, the probing orders, and with a memory
-budget that budget, the flush policy and the disk work (planner.manager).
+`plan` holds what was decided for the batch (planner.plan): the tree of joins, the probing orders, with a memory budget
+that budget, the flush policy and the disk work (planner.manager), and where rows are given up, how much of each input
+is let in and which part of the memory it gets (planner.allocation).
 
 The id is drawn when a query begins and names the directory of its state: a new checkpoint never meets the state of an
 older run, and several queries may share one `stateLocation`.

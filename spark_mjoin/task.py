@@ -167,7 +167,7 @@ def _rebuild(task: PartitionTask, state: PartitionState, store: StateStore, atte
         since, until = state.positions[source.alias], task.start[source.alias]
         ranges[source.alias] = sources.open_source(source).plan(since, until, history)
     plan = task.earlier or BatchPlan(state.tree)
-    counts = BatchCounts([0] * len(task.spec.inputs))
+    counts = BatchCounts([0] * len(task.spec.inputs), began=time.time())
     check = partial(_check_budget, task)
     batch = Pipeline(state, store, plan, task.version, attempt, counts, time.perf_counter, check)
     if state.tracked or len(state.operators) > 1 or plan.tree != state.tree:

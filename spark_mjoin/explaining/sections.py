@@ -14,7 +14,7 @@ from spark_mjoin.phases.overflow import FLUSH_TO, capacity
 from spark_mjoin.planner import access, decompose, orders
 from spark_mjoin.planner import tree as trees
 from spark_mjoin.planner.admission import FREE_SECONDS
-from spark_mjoin.planner.choice import HORIZON_SECONDS
+from spark_mjoin.planner.choice import HORIZON_SECONDS, room_of
 from spark_mjoin.planner.costs import Costs
 from spark_mjoin.planner.plan import Overflow
 from spark_mjoin.planner.statistics import Pair, Statistics
@@ -248,7 +248,7 @@ def fits(expected: Expectation) -> list[str]:
     budget = expected.settings.memory_bytes
     if budget is None:
         return [f"{INDENT}no limit: option 'memory' is not set"]
-    room = capacity(Overflow.of(expected.settings).of_partition(0, 1))
+    room = float(room_of(expected.settings) or capacity(Overflow.of(expected.settings).of_partition(0, 1)))
     if expected.state_bytes <= room:
         return [f"{INDENT}fits: {size(expected.state_bytes)} of the {size(room)} that 'memory' = {size(budget)} has for"
                 " rows"]  # fmt: skip

@@ -44,6 +44,7 @@ class Flexible:
     memory_bytes: int
     sizes: tuple[tuple[int, bool], ...]  # of each input's window: microseconds, or rows
     row_bytes: tuple[float, ...]
+    rows: tuple[float, ...]  # of each input, that are there
 
     @staticmethod
     def of(spec: JoinSpec, memory_bytes: int, committed: Sequence[Mapping[str, Any]]) -> Flexible | None:
@@ -51,13 +52,12 @@ class Flexible:
         windows = [(i.window.size, i.window.in_rows) for i in spec.inputs if i.window is not None]
         if len(windows) < len(spec.inputs):
             return None
-        known = [m["batch"] for m in committed if m["batch"].get("inputBytes")]
-        held, rows = (
-            [sum(b[name][i] for b in known) for i in range(len(windows))] for name in ("inputBytes", "keptRows")
-        )
+        batches = [m["batch"] for m in committed if m["batch"].get("inputBytes")]
+        held = [sum(b["inputBytes"][i] for b in batches) for i in range(len(windows))]
+        rows = [sum(b["keptRows"][i] for b in batches) for i in range(len(windows))]
         some = sum(held) / sum(rows) if sum(rows) else ASSUMED_BYTES
         sizes = tuple(h / r if r else some for h, r in zip(held, rows, strict=True))
-        return Flexible(memory_bytes, tuple(windows), sizes)
+        return Flexible(memory_bytes, tuple(windows), sizes, tuple(map(float, rows)))
 
     def spans(self, rates: Sequence[float]) -> list[float]:
         """The seconds that a row counts for, at such rates of arrival."""
@@ -87,9 +87,11 @@ def decide(
         return parts, before[1] or (1 / load.inputs,) * load.inputs
     spans, sizes, memory = flexible.spans(rates), flexible.row_bytes, float(flexible.memory_bytes)
     let_in = [rate * part / WHOLE for rate, part in zip(rates, parts, strict=True)]
-    most = [rate * span for rate, span in zip(let_in, spans, strict=True)]
+    coming = [rate * span for rate, span in zip(let_in, spans, strict=True)]
+    most = [max(of) for of in zip(coming, flexible.rows, strict=True)]  # one that pauses keeps what others still meet
     windows = divide(let_in, most, sizes, memory)
-    if parts != everything and sum(m * size for m, size in zip(most, sizes, strict=True)) > memory:
+    short = sum(m * size for m, size in zip(most, sizes, strict=True)) > memory
+    if parts != everything and short and not any(2 * c < m for c, m in zip(coming, most, strict=True)):
         let_in, windows = divide_all(rates, sum(let_in), spans, sizes, memory)
     found = results(let_in, [w / size for w, size in zip(windows, sizes, strict=True)])
     if before[1] is not None:

@@ -24,7 +24,7 @@ SCRIPTS = st.lists(st.tuples(PARTS, PARTS, PARTS), min_size=1, max_size=5)
 
 
 @given(window_cases(faults=FAULTS), SCRIPTS)
-@settings(max_examples=60)
+@settings(max_examples=40)
 def oracle_with_windows_results_are_those_of_the_rows_that_are_let_in(case: WindowCase, script: list) -> None:
     task._CACHE.clear()
     inputs = len(case.inputs)
@@ -47,7 +47,7 @@ def streams(draw: st.DrawFn) -> list[list[list[int]]]:
 
 
 @given(streams(), SCRIPTS, st.lists(st.sampled_from([OK, *FAULTS]), max_size=4), st.data())
-@settings(max_examples=60)
+@settings(max_examples=40)
 def oracle_without_windows_results_are_those_of_the_rows_that_are_let_in(
     keys: list[list[list[int]]], script: list, schedule: list[str], data: st.DataObject
 ) -> None:
@@ -92,8 +92,7 @@ def batches_of(options: dict[str, str], state: Path) -> list[tuple[int, dict[str
     return out
 
 
-@pytest.mark.parametrize("window", [None, "1500 microseconds", "2000 rows"])
-@pytest.mark.parametrize("partitions", [1, 2])
+@pytest.mark.parametrize(("window", "partitions"), [(None, 1), (None, 2), ("1500 microseconds", 1), ("2000 rows", 2)])
 def oracle_the_recall_is_estimated_as_it_is(window: str | None, partitions: int, tmp_path: Path) -> None:
     """Fractions that change from batch to batch, of three inputs with duplicate keys: within 5 % in the mean."""
     random = np.random.Generator(np.random.Philox(11))

@@ -16,8 +16,11 @@ import pyarrow as pa
 import pytest
 from hypothesis import event, given, settings
 from hypothesis import strategies as st
+from pyspark.sql.datasource import CaseInsensitiveDict
 
 from spark_mjoin import task
+from spark_mjoin.datasource import MJoinDataSource
+from spark_mjoin.errors import StateError
 from spark_mjoin.metrics import BatchCounts
 from spark_mjoin.model import WHOLE
 from spark_mjoin.phases.shrinking import divided
@@ -81,7 +84,7 @@ def wanted(case: WindowCase) -> Rows:
 
 
 @given(window_cases(faults=FAULTS, windows=WINDOWS), MEMORY, st.sampled_from([(1, 0, 0), (0, 1, 0), (0.2, 0.3, 0.5)]))
-@settings(max_examples=100)
+@settings(max_examples=60)
 def oracle_results_are_those_of_the_rows_that_are_left(case: WindowCase, memory: str, parts: tuple[float, ...]) -> None:
     case = replace(case, partitions=1)
     task._CACHE.clear()
@@ -99,7 +102,7 @@ def oracle_results_are_those_of_the_rows_that_are_left(case: WindowCase, memory:
 
 
 @given(window_cases(faults=(CRASH, TORN, TWICE), windows=WINDOWS, star_only=True), MEMORY)
-@settings(max_examples=40)
+@settings(max_examples=25)
 def oracle_partitions_together_give_no_more_than_there_is(case: WindowCase, memory: str) -> None:
     task._CACHE.clear()
     columns = [f"n{i}" for i in range(len(case.inputs))]
@@ -190,6 +193,35 @@ def test_shed_with_memory_shortens_windows_too(tmp_path: Path) -> None:
     measured = metered(options, tmp_path)
     assert all(int(m["memoryUsedBytes"]) <= 80 * 1024 for _, m in measured)
     assert sum(int(m["rowsShrunk"]) for _, m in measured) > 5000
+
+
+def test_with_max_delay_both_are_divided(tmp_path: Path) -> None:
+    """Section 4.3, four variables, by the reader: no batch can be done within ten microseconds."""
+    options = scripted(uneven(), QUERY, overflow="shrink", memory="80k", window="100 seconds", **TIMED)
+    measured = metered(options | {"maxDelay": "10 microseconds"}, tmp_path / "delay")
+    assert all(int(m["memoryUsedBytes"]) <= 80 * 1024 and int(m["rowsShed"]) > 0 for _, m in measured[4:])
+    assert all(m["rowsShed"] == "0" for _, m in metered(options, tmp_path / "none"))
+
+
+def test_a_batch_read_has_all_its_input_and_gives_nothing_up() -> None:
+    options = scripted(uneven(4), QUERY, overflow="shrink", memory="80k", window="100 seconds", **TIMED)
+    found = []
+    for given_up in (options, {name: v for name, v in options.items() if name not in ("overflow", "memory")}):
+        source = MJoinDataSource(CaseInsensitiveDict(given_up))
+        batch_reader = source.reader(source.schema())
+        found.append(sum(b.num_rows for p in batch_reader.partitions() for b in batch_reader.read(p)))
+    assert found[0] == found[1] > 0
+
+
+def test_rows_on_disk_cannot_be_given_up(tmp_path: Path) -> None:
+    options = scripted(uneven(), QUERY, memory="40k", window="100 seconds", stateLocation=str(tmp_path), **TIMED)
+    current = reader(options)
+    start = current.initialOffset()
+    end = current.latestOffset(start, ReadAllAvailable())
+    for partition in current.partitions(start, end):
+        list(current.read(partition))
+    with pytest.raises(StateError, match="'shrink' cannot go on from a state with rows on disk"):
+        reader(options | {"overflow": "shrink"}).latestOffset(end, ReadAllAvailable())
 
 
 def test_a_budget_that_is_lowered_is_kept_to_at_once(tmp_path: Path) -> None:

@@ -109,7 +109,7 @@ def loaded(rates: list[float], service: float) -> Load:
 
 
 def flexible(rows: int, *sizes: tuple[int, bool]) -> Flexible:
-    return Flexible(rows * 100, sizes, (100.0,) * len(sizes))
+    return Flexible(rows * 100, sizes, (100.0,) * len(sizes), (0.0,) * len(sizes))
 
 
 def test_memory_goes_to_the_slower_input_and_back_only_if_that_is_worth_it() -> None:
@@ -130,6 +130,12 @@ def test_equal_parts_before_anything_is_known() -> None:
 def test_rows_that_count_by_their_number_need_memory_for_so_many() -> None:
     load, windows = loaded([10, 50], 1e6), flexible(300, (120, True), (1000, True))
     assert decide(load, (None, None), 1.0, None, [1, 1], windows)[1] == pytest.approx((0.4, 0.6))
+
+
+def test_an_input_that_pauses_keeps_what_the_others_meet() -> None:
+    load = loaded([0.0, 50.0], 1e6)
+    windows = Flexible(30_000, ((MINUTE, False), (MINUTE, False)), (100.0, 100.0), (250.0, 50.0))
+    assert decide(load, (None, None), 1.0, None, [1, 1], windows)[1] == pytest.approx((250 / 300, 50 / 300), abs=0.001)
 
 
 def test_with_too_little_of_both_one_input_is_stored_and_the_other_probes() -> None:
@@ -154,7 +160,7 @@ def test_flexible_windows_of_a_join() -> None:
     given = {"source.a.format": "arrow", "source.b.format": "arrow", "on": "k"}
     spec = plan_join(Options.parse(given | {"window": "50 rows"}), [schema, schema])
     committed = [{"batch": {"inputBytes": [500, 0], "keptRows": [10, 0]}}, {"batch": {}}]
-    assert Flexible.of(spec, 1000, committed) == Flexible(1000, ((50, True), (50, True)), (50.0, 50.0))
+    assert Flexible.of(spec, 1000, committed) == Flexible(1000, ((50, True), (50, True)), (50.0, 50.0), (10.0, 0.0))
     assert Flexible.of(spec, 1000, []).row_bytes == (100.0, 100.0)
     assert Flexible.of(plan_join(Options.parse(given), [schema, schema]), 1000, []) is None
 
