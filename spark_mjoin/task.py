@@ -170,7 +170,7 @@ def _rebuild(task: PartitionTask, state: PartitionState, store: StateStore, atte
     counts = BatchCounts([0] * len(task.spec.inputs), began=time.time())
     check = partial(_check_budget, task)
     batch = Pipeline(state, store, plan, task.version, attempt, counts, time.perf_counter, check)
-    if state.tracked or len(state.operators) > 1 or plan.tree != state.tree:
+    if state.tracked or len(state.operators) > 1 or plan.tree != state.tree or plan.room is not None:
         for _ in _advance(task, ranges, batch):
             continue
     else:

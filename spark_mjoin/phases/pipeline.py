@@ -120,8 +120,7 @@ class Pipeline:
         """Pass on what arrivals of an input complete, and count how much it would be if nothing had been shed."""
         counts = self.counts
         for bound in bounds:
-            if bound is not None:
-                found = next(iter(bound.values())).size
+            if bound is not None and (found := next(iter(bound.values())).size):
                 counts.sampled_results += found
                 counts.unshed_results += found * self._stands_for(number, bound, found)
             yield bound
@@ -133,6 +132,8 @@ class Pipeline:
         arriving one, and for each of the others by what its input has in the state.
         """
         root, inputs = self.state.root, [operator.admitted[member] for operator, member in self.state.inputs()]
+        if all(admitted.is_whole for admitted in inputs):
+            return 1.0
         if not (root.tracked and len(self.state.operators) == 1):
             others = math.prod(admitted.fraction for i, admitted in enumerate(inputs) if i != number)
             return WHOLE / self.parts(number) / others

@@ -113,6 +113,11 @@ class Admitted:
         return self.rows / weight if weight else 1.0
 
     @property
+    def is_whole(self) -> bool:
+        """Whether every row in the state stands for itself alone."""
+        return all(cohort.weight == cohort.rows for cohort in self.cohorts)
+
+    @property
     def least(self) -> float:
         """The smallest fraction by which any row in the state was let in."""
         return min((cohort.least for cohort in self.cohorts if cohort.rows), default=1.0)
