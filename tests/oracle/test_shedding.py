@@ -14,7 +14,20 @@ from hypothesis import strategies as st
 
 from spark_mjoin import task
 from spark_mjoin.model import WHOLE
-from tests.harness import ABANDONED, CRASH, OK, TORN, TWICE, ReadAllAvailable, Rows, reader, rows, run, scripted
+from tests.harness import (
+    ABANDONED,
+    CRASH,
+    LIMITED,
+    OK,
+    TORN,
+    TWICE,
+    ReadAllAvailable,
+    Rows,
+    reader,
+    rows,
+    run,
+    scripted,
+)
 from tests.oracle.shedding import decisions
 from tests.oracle.windows import WindowCase, window_cases
 
@@ -77,6 +90,30 @@ def oracle_without_windows_results_are_those_of_the_rows_that_are_let_in(
         if joined and all(admitted[i][n] for i, (_, n, _) in enumerate(combination)):
             wanted[tuple(n for _, n, _ in combination)] += 1
     assert found == wanted
+
+
+@pytest.mark.parametrize("partitions", ["1", "2"])
+@pytest.mark.parametrize("last", [OK, LIMITED])
+def oracle_batches_that_nobody_ran_are_made_up_for_as_they_were_decided(
+    last: str, partitions: str, tmp_path: Path
+) -> None:
+    """Several in a row, read again as one: a decision must not change in between."""
+    keys = list(range(50)) * 4
+    tables = {
+        name: [pa.table({"n": range(200 * b, 200 * b + 200), "k": keys}) for b in range(6)] for name in ("r0", "r1")
+    }
+    query = "SELECT r0.n AS a, r1.n AS b FROM r0 JOIN r1 ON r0.k = r1.k"
+    script = [(WHOLE // n, WHOLE // m) for n, m in ((1, 2), (2, 1), (4, 2), (1, 4), (2, 3), (1, 1))]
+    options = scripted(tables, query, overflow="shed", partitions=partitions)
+    with decisions(script) as decided:
+        results = run(options, tmp_path, [OK, ABANDONED, ABANDONED, last, OK, OK])
+    assert len({decided.parts[version] for version in (2, 3, 4)}) == 1
+    admitted = [[n for n, let_in in enumerate(decided.admitted(i, [200] * 6)) if let_in] for i in (0, 1)]
+    for batch in (4, 5):
+        wanted = Counter(
+            (a, b) for a in admitted[0] for b in admitted[1] if a % 50 == b % 50 and max(a, b) // 200 == batch
+        )
+        assert rows(results[batch]) == wanted
 
 
 def batches_of(options: dict[str, str], state: Path) -> list[tuple[int, dict[str, str]]]:
