@@ -19,11 +19,14 @@ from hypothesis import strategies as st
 from pyspark.sql.datasource import CaseInsensitiveDict
 
 from spark_mjoin import task
+from spark_mjoin.config import Options
 from spark_mjoin.datasource import MJoinDataSource
 from spark_mjoin.errors import StateError
 from spark_mjoin.metrics import BatchCounts
-from spark_mjoin.model import WHOLE
+from spark_mjoin.model import WHOLE, Room
+from spark_mjoin.phases import arrival, expiry, shrinking
 from spark_mjoin.phases.shrinking import divided
+from spark_mjoin.planner.graph import plan_join
 from spark_mjoin.state.manifests import Manifests
 from spark_mjoin.state.operator import OperatorState
 from spark_mjoin.state.progress import Progress
@@ -263,7 +266,7 @@ def oracle_rows_that_pass_by_meet_what_is_stored(tmp_path: Path, monkeypatch: py
         for i, name in enumerate("ab")
     }
     options = scripted(tables, "SELECT a.n AS x, b.n AS y FROM a JOIN b ON a.k = b.k", overflow="shed", memory="9k")
-    passing = task.arrival.passing
+    passing = arrival.passing
     passed: list[set[int]] = [set(), set()]
 
     @contextmanager
@@ -277,15 +280,15 @@ def oracle_rows_that_pass_by_meet_what_is_stored(tmp_path: Path, monkeypatch: py
     monkeypatch.setattr("spark_mjoin.phases.arrival.passing", noted)
     found = rows(run(options, tmp_path, [CRASH, TORN, TWICE, OK, ABANDONED, OK, ABANDONED]))
     lost = (4, 6)
-    arrival, at = {}, 0
+    arrived, at = {}, 0
     for b in range(batches):
         for i in (0, 1):
             for n in range(30 * b, 30 * b + 30):
-                arrival[i, n], at = at, at + 1
+                arrived[i, n], at = at, at + 1
     expected: Rows = Counter()
     for x, k in enumerate(k for of in keys[0] for k in of):
         for y, other in enumerate(k for of in keys[1] for k in of):
-            early = (0, x) if arrival[0, x] < arrival[1, y] else (1, y)
+            early = (0, x) if arrived[0, x] < arrived[1, y] else (1, y)
             if k == other and early[1] not in passed[early[0]] and max(x, y) // 30 not in lost:
                 expected[x, y] += 1
     assert found == expected and passed[0] and len(passed[0]) < 30 * batches
@@ -307,3 +310,26 @@ def test_what_an_input_leaves_goes_to_the_others(
     held: list[int], parts: tuple[float, ...], limit: float, expected: list[float]
 ) -> None:
     assert divided(held, parts, limit) == expected
+
+
+def test_what_is_in_memory_is_what_a_state_that_is_loaded_would_have() -> None:
+    """Rows that come late, behind what was given up, go with the next drop: the rule knows one position per bucket."""
+    schema = pa.schema([("k", pa.int64()), ("ts", pa.timestamp("us", "UTC"))])
+    options = {f"source.{n}.{o}": v for n in "ab" for o, v in (("format", "arrow"), ("timestamp", "ts"))}
+    options |= {f"source.{n}.watermark": "1 hour" for n in "ab"}
+    parsed = Options.parse({"query": QUERY, "window": "1 hour", **options})
+    state, counts = OperatorState.alone(plan_join(parsed, [schema, schema])), BatchCounts([0, 0])
+
+    def arrive(times: list[int]) -> None:
+        rows = pa.RecordBatch.from_pydict({"k": list(range(len(times))), "ts": times}, schema=schema)
+        arrival.insert(state, 0, rows, (0, 1), counts)
+
+    arrive(list(range(100, 200)))
+    shrinking.make_room(state, Room(state.nbytes() // 2, (1.0, 0.0)), counts)
+    given_up = state.progress.shortened[0]
+    assert given_up > 120 and counts.rows_shrunk > 20
+    arrive([10, 20, 110, given_up, given_up + 1])
+    assert expiry.drop(state, 0, np.arange(64), 15) == 4  # all that are behind, though only one is at 15 or before
+    positions = state.tables[0].position(state.spec.inputs[0].window.position)
+    assert positions.min() == given_up + 1
+    assert not state.progress.gone(0, state.tables[0].buckets, state.tables[0].arrived, positions).any()
