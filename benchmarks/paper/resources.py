@@ -42,6 +42,7 @@ from spark_mjoin.state.store import StateStore
 from spark_mjoin.state.table import TRACKING_BYTES, index_bytes
 
 LARGER = 20
+SLICES = 300  # of a run, each a batch
 ROW_BYTES = 3 * 8 + TRACKING_BYTES  # id, key and event time
 NEAR = (
     0.97  # of the best, for the engine's own choice: strategies are compared on the same streams, sampled differently
@@ -61,11 +62,11 @@ def run(
     streams: Mapping[str, Stream],
     windows: tuple[float, float],
     memory_bytes: int = 0,
-    slices: int = 300,
+    slices: int | None = None,
 ) -> Run:
     """Results over time under a strategy, with windows in seconds."""
     with scratch() as directory:
-        return _Simulation(strategy, streams, windows, memory_bytes, slices, str(directory)).run()
+        return _Simulation(strategy, streams, windows, memory_bytes, slices or SLICES, str(directory)).run()
 
 
 class _Simulation(Simulation):

@@ -117,9 +117,14 @@ def test_work_takes_time() -> None:
     assert (work + work).seconds(1) == pytest.approx(2 * work.seconds(1))
 
 
-def test_figures_8_to_11_of_kang(tmp_path: Path) -> None:
-    for experiment, checks in ((resources.admission, 4), (resources.memory, 3), (resources.both, 3)):
-        outcome = experiment(0.2)
+def test_figures_8_to_10_of_kang(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(resources, "SLICES", 60)
+    for experiment, scale, checks in (
+        (resources.admission, 0.2, 4),
+        (resources.memory, 0.35, 3),
+        (resources.both, 0.3, 3),
+    ):
+        outcome = experiment(scale)
         assert len(outcome.checks) == checks
         for check in outcome.checks:
             assert check.holds, f"{check.claim}: {check.figures}"
