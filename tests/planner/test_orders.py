@@ -1,5 +1,6 @@
 """Probing orders: the best of all that are possible, changed on evidence only, with a reason in figures."""
 
+import logging
 import random
 from collections.abc import Sequence
 from itertools import permutations
@@ -63,10 +64,10 @@ def some_statistics(spec: JoinSpec, chance: random.Random, measured: bool) -> St
 
 
 @pytest.mark.parametrize("shape", SHAPES)
-@pytest.mark.parametrize("inputs", [3, 4, 6])
+@pytest.mark.parametrize("inputs", [3, 4, 6, orders.EXACT_INPUTS])
 def oracle_no_order_is_cheaper(shape: str, inputs: int) -> None:
     chance = random.Random(f"{shape}{inputs}")
-    for _ in range(20 if inputs < 6 else 4):
+    for _ in range({3: 20, 4: 20, 6: 4}.get(inputs, 1)):
         spec = graph(shape, inputs, chance)
         statistics = some_statistics(spec, chance, measured=False)
         origin = chance.randrange(inputs)
@@ -194,6 +195,17 @@ def test_what_is_expected_plans_the_first_batch() -> None:
 
 def targets(probing: Probing, edges: Edges, sizes: Sequence[int] = (1000, 999, 1000)) -> list[int]:
     return [step.target for step in probing.order(0, sizes, {}, edges).steps]
+
+
+def test_a_task_says_why_it_changes_an_order(caplog: pytest.LogCaptureFixture) -> None:
+    probing = Probing.unplanned(seen(1, 1, 1).spec)
+    with caplog.at_level(logging.INFO, "spark_mjoin.planner.orders"):
+        assert targets(probing, dict(seen(1000, 9.0, 0.01).edges)) == [2, 1]
+        assert targets(probing, dict(seen(3000, 9.0, 0.01).edges)) == [2, 1]
+        assert targets(probing, dict(seen(9000, 0.01, 9.0).edges)) == [1, 2]
+    first, second = (record.message for record in caplog.records)
+    assert first.startswith("probing order of r0: r2 before r1: 0.")
+    assert second.startswith("probing order of r0: r1 before r2: 0.")
 
 
 def test_a_task_keeps_to_the_plan_and_otherwise_learns(monkeypatch: pytest.MonkeyPatch) -> None:
