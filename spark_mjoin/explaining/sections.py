@@ -44,6 +44,8 @@ def windows(expected: Expectation) -> list[str]:
         late = "" if input.time is None else drawing.seconds(input.lateness / 1e6)
         known = expected.rows[n] and (window is None or window.in_rows or expected.paces[n])
         figures = [count(of[n]) if known else "?" for of in (expected.inside, expected.held)]
+        if window is not None and window.in_rows and not known:
+            figures = [f"up to {window.size:,}", "?"]
         long = "none: its rows stay"
         if window is not None:
             long = f"{window.size:,} rows" if window.in_rows else drawing.seconds(window.size / 1e6)

@@ -170,6 +170,8 @@ def test_windows_are_shown_with_the_rows_that_are_inside(monkeypatch: pytest.Mon
         ["c", "none: its rows stay", "at", "1 min", "3,600", "3,600"],
     ]
     assert "because: a join with windows stores no intermediate results" in section(made, "PLAN")
+    unknown = section(explained(STAR | timed), "WINDOWS")
+    assert re.search(r"a +10 min +at +1 min +\? +\?\n", unknown) and re.search(r"b .* up to 500 +\?\n", unknown)
 
 
 def test_without_rates_nothing_is_made_up() -> None:

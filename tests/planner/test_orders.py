@@ -98,7 +98,7 @@ def oracle_no_order_is_cheaper_by_what_was_measured(shape: str, residual: bool) 
 
 @pytest.mark.parametrize(("inputs", "first"), [(8, (3, 2)), (9, (5, 6))])
 def test_up_to_eight_inputs_a_selective_one_behind_another_is_found(inputs: int, first: Targets) -> None:
-    """From the middle of a chain two matches for each row on one side, and behind them nearly none; 1.5 on the other."""
+    """From the middle of a chain two matches a row on one side, and behind them nearly none; 1.5 on the other."""
     spec = graph("chain", inputs, random.Random(1))
     fan_outs = {(a - 1, a): 0.0015 for a in range(1, inputs)} | {(3, 4): 0.002, (2, 3): 1e-6}
     statistics = Statistics.of(spec, [1000.0] * inputs, given=fan_outs)
