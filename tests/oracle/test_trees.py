@@ -149,13 +149,13 @@ def chosen_rows(case: Case, seed: int, **options: str) -> Rows:
 
 
 @given(cases(most_inputs=6, most_rows=6, faults=True), st.integers(0, 10**6))
-@settings(max_examples=40)
+@settings(max_examples=25)
 def oracle_the_planner_may_change_the_tree_in_any_batch(case: Case, seed: int) -> None:
     assert chosen_rows(case, seed) == _without_what_nobody_took(case)
 
 
 @given(overflowing(most_inputs=5, most_rows=6, faults=True), st.integers(0, 10**6))
-@settings(max_examples=40)
+@settings(max_examples=25)
 def oracle_the_planner_may_change_the_tree_under_overflow(given_case: tuple[Case, dict[str, str]], seed: int) -> None:
     case, options = given_case
     found, expected = chosen_rows(case, seed, **options), duckdb_rows(case)
@@ -166,7 +166,7 @@ def oracle_the_planner_may_change_the_tree_under_overflow(given_case: tuple[Case
 
 
 @given(cases(most_inputs=10, most_rows=3, faults=True), st.integers(0, 10**6))
-@settings(max_examples=20)
+@settings(max_examples=10)
 def oracle_trees_of_ten_inputs(case: Case, seed: int) -> None:
     assert chosen_rows(case, seed) == _without_what_nobody_took(case)
 
