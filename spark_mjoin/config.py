@@ -21,7 +21,7 @@ from spark_mjoin.model import Expected, Settings
 _LIMITS = ("maxRowsPerTrigger", "maxFilesPerTrigger", "maxBytesPerTrigger")
 _OVERFLOW = ("flush", "blockingThreshold", "diskFuel", "segmentCompression")
 _WINDOWS = ("window", "expiry", "idleTimeout")
-_TOP = ("query", "on", "plan", "partitions", "memory", "overflow", "stateLocation", "stickyPartitions")
+_TOP = ("query", "on", "plan", "access", "partitions", "memory", "overflow", "stateLocation", "stickyPartitions")
 _KNOWN = (*_TOP, *_OVERFLOW, *_WINDOWS, *_LIMITS, "expectedSelectivity")
 _RATE = "expectedRowsPerSecond"
 _OF_INPUTS = ("window", "timestamp", "watermark")
@@ -287,6 +287,7 @@ def _settings(top: Mapping[str, str], expected: Expected) -> Settings:
         expiry=_choice(top, "expiry", ("lazy", "active"), defaults.expiry),
         idle_seconds=None if idle is None else parse_duration(idle, "idleTimeout") / 1e6,
         plan=top.get("plan", "").strip() or None,
+        access=top.get("access", "").strip() or None,
     )
 
 

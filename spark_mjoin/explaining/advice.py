@@ -23,8 +23,7 @@ from spark_mjoin.explaining.expected import SAMPLED, UNKNOWN, Expectation, Figur
 from spark_mjoin.explaining.explanation import SECONDS, as_text
 from spark_mjoin.explaining.sampling import Keys, Match, Sample
 from spark_mjoin.loading import load
-from spark_mjoin.model import JoinSpec, Settings
-from spark_mjoin.phases.expiry import LAZY
+from spark_mjoin.model import LAZY, JoinSpec, Settings
 from spark_mjoin.phases.overflow import capacity
 from spark_mjoin.planner.plan import Overflow
 from spark_mjoin.planner.statistics import Pair

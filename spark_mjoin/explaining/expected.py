@@ -16,8 +16,7 @@ from functools import cached_property, lru_cache
 from itertools import pairwise
 
 from spark_mjoin.explaining import sizes
-from spark_mjoin.model import JoinSpec, OperatorSpec, Settings, Tree
-from spark_mjoin.phases.expiry import LAZY
+from spark_mjoin.model import LAZY, JoinSpec, OperatorSpec, Settings, Tree
 from spark_mjoin.planner import decompose, orders
 from spark_mjoin.planner import tree as trees
 from spark_mjoin.planner.choice import Planner, between_members

@@ -11,7 +11,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from spark_mjoin.model import BatchPlan, DiskWork, Expiry, OverflowPlan, Settings, Tree
+from spark_mjoin.model import Access, BatchPlan, DiskWork, Expiry, OverflowPlan, Settings, Tree
 from spark_mjoin.planner import tree as trees
 
 Orders = tuple[tuple[tuple[int, ...] | None, ...], ...]  # per operator and member, the members that it probes
@@ -67,10 +67,11 @@ class Plan:
     orders: Orders = ()
     overflow: Overflow | None = None
     expiry: Expiry | None = None
+    access: tuple[Access, ...] = ()
 
     def of_partition(self, partition: int, partitions: int) -> BatchPlan:
         overflow = None if self.overflow is None else self.overflow.of_partition(partition, partitions)
-        return BatchPlan(self.tree, self.orders, overflow, self.expiry)
+        return BatchPlan(self.tree, self.orders, overflow, self.expiry, self.access)
 
     def to_json(self, inputs: int) -> dict[str, Any]:
         """For the offset of a join of so many inputs; empty where nothing is out of the ordinary."""
@@ -79,6 +80,8 @@ class Plan:
             out["tree"] = self.tree
         if any(order is not None for of in self.orders for order in of):
             out["orders"] = self.orders
+        if any(self.access):
+            out["access"] = self.access
         if self.overflow is not None:
             out["overflow"] = self.overflow.to_json()
         if self.expiry is not None:
@@ -95,4 +98,5 @@ class Plan:
         if "windows" in body:
             expiry = Expiry(tuple(body["windows"]["watermarks"]), body["windows"]["active"])
         tree = trees.from_json(body["tree"]) if "tree" in body else trees.single(inputs)
-        return Plan(tree, orders, overflow, expiry)
+        access = tuple(tuple((origin, target) for origin, target in of) for of in body.get("access", ()))
+        return Plan(tree, orders, overflow, expiry, access)
