@@ -13,7 +13,7 @@ from itertools import pairwise
 import numpy as np
 import pyarrow as pa
 
-from benchmarks.paper import inputs, orders, windows
+from benchmarks.paper import inputs, orders, resources, windows
 from benchmarks.paper.decomposition import decomposition
 from benchmarks.paper.inputs import MS, Stream, attribute, changing, poisson, relation
 from benchmarks.paper.machine import AHEAD, LOADED
@@ -307,4 +307,8 @@ EXPERIMENTS = {
     "star": Experiment(star, 0.25),
     "permjoin": Experiment(permjoin, 0.5),
     "pipeline": Experiment(pipeline, 0.5),
+    "kang8": Experiment(resources.admission, 1.0),
+    "kang9": Experiment(resources.memory, 1.0),
+    "kang10": Experiment(resources.both, 1.0),
+    "kang11": Experiment(resources.surface, 1.0),
 }
