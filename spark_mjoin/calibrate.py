@@ -9,6 +9,9 @@ that the project was developed on. What counts for plans is how dear one operati
     move      append a row of four columns (two numbers, a key, a string of 12 bytes) to a table, and write it to a file
     compare   look at one candidate of a probe and bind it if it matches
     gather    copy the four columns of a row into a result
+    index     put a row into an index, as rows arrive and as it is built anew: the mean of both
+    scan      go over a row of a table, in a scan for a few rows
+    scan_wide what that takes more in a scan for a full chunk of rows
 
 The driver imports this module for `calibrated`, so the engine is imported only where it is measured.
 """
@@ -22,7 +25,7 @@ import os
 import platform
 import tempfile
 import time
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, fields
 from importlib import metadata
 from pathlib import Path
@@ -32,9 +35,10 @@ from spark_mjoin.planner.costs import Costs
 
 log = logging.getLogger(__name__)
 
-FORMAT = 1
+FORMAT = 2
 ROWS, ROUNDS, BATCH_ROWS, FAN_OUT = 400_000, 5, 50_000, 8
-DEFAULTS = Costs(hash=3.5e-9, move=30e-9, compare=6.4e-9, gather=18e-9)
+FEW_ROWS = 16  # that scan together
+DEFAULTS = Costs(hash=3.5e-9, move=30e-9, compare=6.4e-9, gather=18e-9, index=9e-9, scan=1.1e-9, scan_wide=1.2e-9)
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -138,15 +142,15 @@ class _Bench:
         self._spec = plan_join(options, [batches[0].schema for batches in self._batches])
         self._probing = max(1, rows // FAN_OUT)
 
-    def round(self) -> tuple[float, float, float, float]:
-        """Seconds of hash, move, compare and gather."""
+    def round(self) -> tuple[float, ...]:
+        """Seconds of each operation, as Costs has them."""
         import numpy as np
 
         from spark_mjoin import kernel
         from spark_mjoin.join.operator import materialise, pooled, produce
         from spark_mjoin.metrics import WorkCounts
-        from spark_mjoin.model import ProbeOrder, ProbeStep
-        from spark_mjoin.state.table import Table
+        from spark_mjoin.model import CHUNK_ROWS, ProbeOrder, ProbeStep
+        from spark_mjoin.state.table import HashIndex, Table
 
         tables = [Table(input) for input in self._spec.inputs]
         moving = indexing = 0.0
@@ -176,7 +180,27 @@ class _Bench:
             list(materialise(self._spec, tables, piece))
         gathering = time.perf_counter() - started
         compare = max(comparing - looking * probing.size, 0.1 * comparing) / work.comparisons
-        return (indexing / rows + looking) / 2, moving / rows, compare, gathering / results / len(tables)
+        hashing = (indexing / rows + looking) / 2
+        started = time.perf_counter()
+        for table in tables:
+            HashIndex(table.key((0,))).extend(table.rows)
+        taking_in = (indexing + time.perf_counter() - started) / rows / 2
+        few, wide = (self._scan(tables, count) for count in (FEW_ROWS, CHUNK_ROWS))
+        moved, gather = moving / rows, gathering / results / len(tables)
+        return hashing, moved, compare, gather, taking_in, few, max(wide - few, 0.1 * few)
+
+    def _scan(self, tables: Sequence[Any], count: int) -> float:
+        """Seconds per row of the second table, for a scan of it by so many rows of the first that find nothing."""
+        import numpy as np
+
+        from spark_mjoin.join.operator import scanned
+        from spark_mjoin.metrics import WorkCounts
+
+        probing = -1 - np.arange(count, dtype=np.int64)  # keys are not negative
+        started = time.perf_counter()
+        for _ in scanned(probing, tables[1], tables[1].key((0,)), WorkCounts()):
+            continue
+        return (time.perf_counter() - started) / int(tables[1].rows)
 
     @staticmethod
     def _write(rows: Any) -> None:

@@ -108,7 +108,7 @@ def _probe(
         for c, s in zip(step.classes, step.suppliers, strict=True)
     ]
     probing = supplied[0].words if key.is_word else _combined(supplied, key.mask)
-    for at, row, count in _scanned(probing, target, key, work) if step.scan else _found(probing, target, step, work):
+    for at, row, count in scanned(probing, target, key, work) if step.scan else _found(probing, target, step, work):
         if not key.is_word:
             for mine, theirs in zip(supplied, key.columns, strict=True):
                 count = mine.verify(at, row, count, theirs) if count else 0
@@ -128,7 +128,7 @@ def _found(probing: Array, target: Table, step: ProbeStep, work: WorkCounts) -> 
     yield from _equal([(at, row, left)], probing, index.key.values(target.rows), index.link.array, work)
 
 
-def _scanned(probing: Array, target: Table, key: Key, work: WorkCounts) -> Iterator[Pairs]:
+def scanned(probing: Array, target: Table, key: Key, work: WorkCounts) -> Iterator[Pairs]:
     """The same without an index of the target: all its rows go through a small one of the probing rows."""
     bits = slot_bits(probing.size)
     slots, head, link = np.empty(probing.size, np.uint32), np.full(1 << bits, -1, np.int32), _pairs(probing.size)[0]
