@@ -1,8 +1,8 @@
-"""Figures 2 to 7 of Kang, Naughton and Viglas, "Evaluating Window Joins over Unbounded Streams": hash (HJ) and scan (NLJ).
+"""Kang, Naughton and Viglas, "Evaluating Window Joins over Unbounded Streams", figures 2 to 7: hash and scan (HJ, NLJ).
 
 Two streams, A with ten rows a second and B with more, windows of sixty seconds, keys drawn evenly from as many values
-as the window has hash buckets; the scale has no effect. The formulas are the paper's, (2) to (7). What they are compared with is the paper's
-algorithm itself, a tuple at a time, which counts the tuples that it touches (`touched`):
+as the window has hash buckets; the scale has no effect. The formulas are the paper's, (2) to (7). What they are
+compared with is the paper's algorithm itself, a tuple at a time, which counts the tuples that it touches (`touched`):
 
     NLJ window   a queue: a probe touches all of it, an arrival the row itself and the one that expires
     HJ window    chains by bucket, the newest first: a probe touches one chain, an arrival the row itself, and for each
@@ -90,6 +90,7 @@ def touched(  # type: ignore[no-untyped-def]
     head = np.full((2, buckets), -1, np.int64)
     link = np.full(n, -1, np.int64)
     queue = np.empty((2, n), np.int64)
+    queue_keys, queue_times = np.empty((2, n), np.int64), np.empty((2, n))
     first, last = np.zeros(2, np.int64), np.zeros(2, np.int64)
     for i in range(n):
         own, key, now = sides[i], keys[i], times[i]
@@ -105,12 +106,11 @@ def touched(  # type: ignore[no-untyped-def]
                     row = link[row]
             else:
                 for at in range(first[other], last[other]):
-                    row = queue[other, at]
-                    if keys[row] == key and times[row] > oldest:
+                    if queue_keys[other, at] == key and queue_times[other, at] > oldest:
                         results[i] += 1
                 scans[i] += last[other] - first[other]
         if probed[own]:
-            queue[own, last[own]] = i
+            queue[own, last[own]], queue_keys[own, last[own]], queue_times[own, last[own]] = i, key, now
             last[own] += 1
             if is_hashed[own]:
                 link[i] = head[own, key % buckets]
@@ -179,15 +179,17 @@ def first_where(at: Sequence[float], less: Sequence[float], more: Sequence[float
     return float("inf") if less[-1] >= more[-1] else float(at[0])
 
 
-def turning_point(less: Callable[[float], float], more: Callable[[float], float], low: float, high: float) -> float:
+def turning_point(
+    less: Callable[[float], float], more: Callable[[float], float], low: float, high: float, step: float = 0.05
+) -> float:
     """The ratio of rates from which on `less` is below `more`, by bisection."""
-    while high - low > 0.05:
+    while high - low > step:
         middle = (low + high) / 2
         low, high = (low, middle) if less(middle) < more(middle) else (middle, high)
     return (low + high) / 2
 
 
-# --- figures -----------------------------------------------------------------------------------------------------------
+# --- figures ---------------------------------------------------------------------------------------------------------
 
 
 def cost_curves(scale: float) -> Graphs:

@@ -105,6 +105,7 @@ class Graph:
     curves: Mapping[str, Sequence[float]]
     marks: Sequence[float] = ()
     dashed: frozenset[str] = frozenset()
+    below_zero: bool = False
 
 
 @dataclass(frozen=True)
@@ -137,7 +138,10 @@ class Graphs(Outcome):
             axis.set_title(graph.title, fontsize=10)
             axis.set_xlabel(graph.over)
             axis.set_ylabel(graph.what)
-            axis.set_ylim(bottom=0)
+            if graph.below_zero:
+                axis.axhline(0, color="0.7", linewidth=0.8)
+            else:
+                axis.set_ylim(bottom=0)
             axis.legend(fontsize=8)
         figure.savefig(path, dpi=90)
         pyplot.close(figure)

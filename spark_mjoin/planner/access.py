@@ -27,6 +27,7 @@ Pure. Not covered: that a state which is loaded by another worker has to build i
 
 from __future__ import annotations
 
+import math
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -150,7 +151,7 @@ def looking_up(direction: Direction, costs: Costs) -> float:
 
 def scanning(target: Target, direction: Direction, costs: Costs) -> float:
     width = direction.probes / direction.chunks / CHUNK_ROWS if direction.chunks else 0.0
-    per_row = costs.scan + costs.scan_wide * min(1.0, width)
+    per_row = costs.scan + costs.scan_wide * math.sqrt(min(1.0, width))  # as it is measured: caches, and empty slots
     return direction.chunks * target.rows * per_row + direction.probes * costs.hash
 
 
