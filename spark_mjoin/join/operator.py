@@ -150,7 +150,7 @@ def scanned(probing: Array, key: Key, rows: int, work: WorkCounts) -> Iterator[P
 
 
 def _small_bits(rows: int) -> int:
-    """Of the slots of a small index: so many, while a cache holds them, that few rows without a partner meet another."""
+    """Of the slots of a small index: so many, while a cache holds them, that few rows without a partner find one."""
     bits = (rows - 1).bit_length()
     return max(10, min(bits + 4, 16), bits + 1)
 
