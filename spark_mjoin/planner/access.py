@@ -22,7 +22,8 @@ Inputs that only grow. Their rows will have to go into an index sooner or later,
 nothing, unless scans stay cheaper for long: until the input has GROWTH times its rows. An input with a window counts as
 growing until it has dropped rows.
 
-Pure. Not covered: that a state which is loaded by another worker has to build its indexes anew.
+Pure. Not covered: that a state which is loaded by another worker has to build its indexes anew; and a batch in which an
+input probes in many more chunks than in those before, which scans as often before the next one looks up.
 """
 
 from __future__ import annotations
