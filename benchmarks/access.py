@@ -153,8 +153,8 @@ def windows(rounds: int) -> Graphs:
     for window in LONG:
         ms = compare(rates, window, {"hash": HASH, "scan": SCAN}, rounds)
         found.append(ms["hash"] - ms["scan"])
-        rows = rates["b"] * window * (1 + 1 / (2 * LAZY))  # what has expired leaves when it is a third more
-        target = Target(rows, rates["b"], LAZY * rates["b"] / rows)
+        rows = rates["b"] * window * kang.HELD
+        target = Target(rows, rates["b"], (LAZY - 1) * rates["b"] / rows)
         probing = [Direction(0, 1, (0,), rates["a"], 1.0)]
         said.append(1000 * (cost(target, probing, frozenset(), costs) - cost(target, probing, frozenset((0,)), costs)))
     zero = [0.0] * len(LONG)

@@ -51,7 +51,7 @@ from spark_mjoin.planner import access
 from spark_mjoin.planner import tree as trees
 from spark_mjoin.planner.choice import Planned, Planner, has_spilled, tree_of
 from spark_mjoin.planner.fingerprint import describe, differences
-from spark_mjoin.planner.plan import Overflow, Plan
+from spark_mjoin.planner.plan import Plan
 from spark_mjoin.planner.watermarks import advance
 from spark_mjoin.sources.memory_log import MemoryLog
 from spark_mjoin.sources.protocol import Limits, Source
@@ -88,15 +88,11 @@ class MJoinBatchReader(DataSourceReader):
             start[alias] = source.initial()
             end[alias] = source.latest(start[alias], Limits(), found)
             ranges[alias] = source.plan(start[alias], end[alias], found)
-        settings = self._settings
-        spills = settings.memory_bytes is not None and settings.overflow == "spill"
-        plan = Plan(
-            trees.chosen(settings.plan, self._spec),
-            overflow=Overflow.of(settings) if spills else None,
-            expiry=Expiry((None,) * len(self._spec.inputs)) if self._spec.windowed else None,
-        )
-        wanted = access.parse(settings.access, self._spec)
-        plan = replace(plan, access=tuple(access.forced(wanted, p) for p in trees.layout(self._spec, plan.tree)))
+        settings, inputs = self._settings, len(self._spec.inputs)
+        planner, nothing = Planner(self._spec, settings, calibrated()), [None] * settings.partitions
+        before, expiry = Plan(trees.single(inputs)), Expiry((None,) * inputs) if self._spec.windowed else None
+        plan = planner.next_batch(before, nothing, list(start), [0.0] * inputs, ended=True).plan
+        plan = replace(plan, orders=(), expiry=expiry)  # no later batch could correct orders: tasks choose them
         return [
             JoinPartition(
                 PartitionTask(

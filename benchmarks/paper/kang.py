@@ -31,6 +31,7 @@ from spark_mjoin.planner.access import Direction, Target, cost
 RATE_A, SECONDS, C_N, C_H = 10.0, 60.0, 0.5, 0.65
 RATES = tuple(float(rate) for rate in range(10, 201, 10))
 JOINS = {"HHJ": (True, True), "HNJ": (True, False), "NHJ": (False, True), "NNJ": (False, False)}  # window A, window B
+HELD = 1 + 0.5 / (LAZY - 1)  # of the rows in a window, in the mean, where rows leave many together
 BATCH_SECONDS = 5.0  # between micro-batches, where the engine's model is shown
 
 
@@ -64,8 +65,8 @@ def crossover(keys: float, ratio: float = C_H / C_N) -> float:
 def engine(join: str, rate_b: float) -> float:
     """Nanoseconds per second of the engine's own model, with micro-batches every BATCH_SECONDS."""
     rates, of = (RATE_A, rate_b), JOINS[join]
-    rows = [SECONDS * rate for rate in rates]
-    purges = LAZY * sum(rates) / sum(rows)
+    rows = [HELD * SECONDS * rate for rate in rates]
+    purges = (LAZY - 1) * sum(rates) / sum(rows)
     total = 0.0
     for origin, target in ((0, 1), (1, 0)):
         direction = Direction(origin, target, (0,), rates[origin], 1 / BATCH_SECONDS)

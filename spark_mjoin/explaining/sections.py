@@ -46,24 +46,32 @@ def windows(expected: Expectation) -> list[str]:
     if not expected.spec.windowed:
         return []
     rows = []
-    for input, rate in zip(expected.spec.inputs, expected.knowledge.rates, strict=True):
+    for n, input in enumerate(expected.spec.inputs):
         window, at = input.window, "" if input.time is None else input.stored[input.time].name
         late = "" if input.time is None else drawing.seconds(input.lateness / 1e6)
-        if window is None:
-            rows.append([input.alias, "none: its rows stay", at, late, "all"])
-        elif window.in_rows:
-            rows.append([input.alias, f"{window.size} rows", at, late, count(window.size)])
-        else:
-            inside = count(rate.value * window.size / 1e6) if rate.value else "?"
-            rows.append([input.alias, drawing.seconds(window.size / 1e6), at, late, inside])
-    table = drawing.table(["input", "window", "event time", "late after", "rows inside"], rows)
-    return drawing.titled("WINDOWS", table, [f"{INDENT}RATES AND STATE below is about all rows, as if there were none"])
+        known = expected.rows[n] and (window is None or window.in_rows or expected.paces[n])
+        figures = [count(of[n]) if known else "?" for of in (expected.inside, expected.held)]
+        if window is not None and window.in_rows and not known:
+            figures = [f"up to {window.size:,}", "?"]
+        long = "none: its rows stay"
+        if window is not None:
+            long = f"{window.size:,} rows" if window.in_rows else drawing.seconds(window.size / 1e6)
+        rows.append([input.alias, long, at, late, *figures])
+    table = drawing.table(["input", "window", "event time", "late after", "rows inside", "rows held"], rows)
+    when = (
+        f"after {drawing.seconds(expected.seconds)}" if any(r.value for r in expected.knowledge.rates) else "at the end"
+    )
+    notes = [
+        f"{INDENT}inside: that a new row can meet, {when}; held: in the state between micro-batches, with those that",
+        f"{INDENT}rows which are not late may still meet, and up to half as many more where 'expiry' is lazy",
+    ]
+    return drawing.titled("WINDOWS", table, notes)
 
 
 def inputs(expected: Expectation) -> list[str]:
     """What is believed of every input and of every pair."""
     spec, known = expected.spec, expected.knowledge
-    widths, tracked = known.widths, expected.settings.memory_bytes is not None
+    widths, tracked = known.widths, expected.tracked
     rows = []
     for n, input in enumerate(spec.inputs):
         rate = known.rates[n]

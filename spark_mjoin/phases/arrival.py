@@ -115,11 +115,15 @@ def _delivered(state: OperatorState, number: int, batch: pa.RecordBatch) -> pa.R
         newest = pc.max(batch.column(input.stored[input.time].name).cast(pa.int64())).as_py()
     counted = input.window is not None and input.window.in_rows
     state.progress.deliver(number, batch.num_rows, newest, state.residency.events, counted)
-    if counted:
-        assert input.window is not None
-        name = input.stored[input.window.position].name
-        batch = batch.append_column(name, pa.array(np.arange(first, first + batch.num_rows, dtype=np.int64)))
-    return batch
+    return numbered(input, batch, first)
+
+
+def numbered(input: InputSpec, batch: pa.RecordBatch, first: int) -> pa.RecordBatch:
+    """Rows as their source delivers them, with their numbers where the input's window counts them."""
+    if input.window is None or not input.window.in_rows:
+        return batch
+    name = input.stored[input.window.position].name
+    return batch.append_column(name, pa.array(np.arange(first, first + batch.num_rows, dtype=np.int64)))
 
 
 def _in_time(state: OperatorState, number: int, arrays: list[pa.Array], counts: BatchCounts) -> list[pa.Array]:

@@ -9,7 +9,7 @@ be owed: then it stays, wherever it is, until a pass over the bucket has given t
 may owe in every bucket, so its rows wait until none does.
 
 Lazily (the default), rows are looked through when as many have arrived as a third of those in memory: each row is moved
-a few times at the most, and the tables hold a third more than the windows. Actively, before every batch.
+a few times at the most, and a third of what the tables hold may be outside the windows. Actively, before every batch.
 
 Dropping is decided by counts that are part of the state, so a replay drops the same rows. When rows are dropped changes
 no result.

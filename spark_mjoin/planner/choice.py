@@ -26,7 +26,7 @@ from typing import Any
 from spark_mjoin.model import Access, JoinSpec, OperatorSpec, Settings, Tree
 from spark_mjoin.planner import access, decompose, manager, orders
 from spark_mjoin.planner import tree as trees
-from spark_mjoin.planner.costs import Costs, expected_of
+from spark_mjoin.planner.costs import Costs, expected_of, inside
 from spark_mjoin.planner.plan import Orders, Overflow, Plan
 from spark_mjoin.planner.statistics import Pair, Statistics, of_plan
 
@@ -151,7 +151,8 @@ class Planner:
             if figures:
                 own, made = orders.plan_orders(place.spec, figures, current, between_members(place, given))
             elif all(len(leaves) == 1 and rates[leaves[0]] for leaves in place.leaves):  # what the user expects
-                rows = [rates[leaves[0]] * HORIZON_SECONDS for leaves in place.leaves]
+                own_rates = [rates[leaves[0]] for leaves in place.leaves]
+                rows = inside(place.spec, [rate * HORIZON_SECONDS for rate in own_rates], own_rates)
                 expected = Statistics.of(place.spec, rows, given=between_members(place, given))
                 own, made = orders.choose_all(expected, rows, current)
             planned.append(tuple(own))

@@ -165,11 +165,13 @@ def test_windows_are_shown_with_the_rows_that_are_inside(monkeypatch: pytest.Mon
     made = explained(STAR | RATES | timed)
     shown = [re.split(r"  +", line.strip()) for line in section(made, "WINDOWS").splitlines()[1:4]]
     assert shown == [
-        ["a", "10 min", "at", "1 min", "60,000"],
-        ["b", "500 rows", "at", "1 min", "500"],
-        ["c", "none: its rows stay", "at", "1 min", "all"],
+        ["a", "10 min", "at", "1 min", "60,000", "99,000"],  # and a minute of rows that are not late, and half of all
+        ["b", "500 rows", "at", "1 min", "500", "750"],
+        ["c", "none: its rows stay", "at", "1 min", "3,600", "3,600"],
     ]
     assert "because: a join with windows stores no intermediate results" in section(made, "PLAN")
+    unknown = section(explained(STAR | timed), "WINDOWS")
+    assert re.search(r"a +10 min +at +1 min +\? +\?\n", unknown) and re.search(r"b .* up to 500 +\?\n", unknown)
 
 
 def test_without_rates_nothing_is_made_up() -> None:
