@@ -32,7 +32,7 @@ RATE_A, SECONDS, C_N, C_H = 10.0, 60.0, 0.5, 0.65
 RATES = tuple(float(rate) for rate in range(10, 201, 10))
 JOINS = {"HHJ": (True, True), "HNJ": (True, False), "NHJ": (False, True), "NNJ": (False, False)}  # window A, window B
 HELD = 1 + 0.5 / (LAZY - 1)  # of the rows in a window, in the mean, where rows leave many together
-BATCH_SECONDS = 5.0  # between micro-batches, where the engine's model is shown
+BATCH_SECONDS = 10.0  # between micro-batches, where the engine's model is shown
 
 
 # --- the paper's model -----------------------------------------------------------------------------------------------
@@ -203,7 +203,7 @@ def cost_curves(scale: float) -> Graphs:
         graphs.append(Graph(title, "rows of B per second", "cost, thousands", RATES, curves, crossings[-1:]))
         table += [[title, *row] for row in rows_at((10, 70, 140, 200), curves)]
     ours = {join: [engine(join, rate) / 1000 for rate in RATES] for join in JOINS}
-    graphs.append(Graph("this engine, a batch every 5 s", "rows of B per second", "µs per second", RATES, ours))
+    graphs.append(Graph("this engine, a batch every 10 s", "rows of B per second", "µs per second", RATES, ours))
     best = [[min(JOINS, key=lambda j: full(j, rate, keys)) for rate in RATES[1:]] for keys in (10, 20)]
     table += [["this engine, µs per second", *row] for row in rows_at((10, 70, 140, 200), ours)]
     engines_best = [min(JOINS, key=lambda j: engine(j, rate)) for rate in RATES[1:]]

@@ -280,7 +280,7 @@ def _targets(
 ) -> list[Target]:
     in_memory, arriving = max(1.0, sum(statistics.rows)), sum(rows for rows, _ in counted)
     chunks = [of for _, of in counted if of]
-    # Lazily, rows leave when a third of those in memory have arrived since; two thirds stay, for an index to be built of.
+    # Lazily, rows leave when a third of those in memory have come since; an index is built anew of the others.
     expiring = (min(chunks) if active else (LAZY - 1) * arriving / in_memory) if chunks else 0.0
     flushed = any(any(f["residency"]["departures"]) for f in figures if "residency" in f)
     flushing = arriving / (FLUSHED * in_memory) if flushed else 0.0
