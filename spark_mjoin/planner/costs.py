@@ -134,9 +134,9 @@ class Costs:
     move: float
     compare: float
     gather: float = 0.0
-    index: float = 7e-9
+    index: float = 4.5e-9
     scan: float = 1.1e-9
-    scan_wide: float = 1.5e-9
+    scan_wide: float = 2.5e-9
 
     def seconds(self, work: Work) -> float:
         return (

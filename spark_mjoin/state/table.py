@@ -94,19 +94,19 @@ class HashIndex:
         return out
 
     def _resize(self, rows: int) -> None:
-        bits = slot_bits(rows)
+        bits = _slot_bits(rows)
         self.shift = 64 - bits
         self.head = np.full(1 << bits, -1, np.int32)
 
 
-def slot_bits(rows: int) -> int:
+def _slot_bits(rows: int) -> int:
     """Of an index: room for twice the rows at the least, since short chains are worth four bytes a row."""
     return max(10, (rows - 1).bit_length() + 1)
 
 
 def index_bytes(rows: int, hashed: bool) -> int:
     """Bytes of an index over so many rows: slots, links, and hashes where they are stored."""
-    return (4 << slot_bits(rows)) + rows * (12 if hashed else 4) if rows else 0
+    return (4 << _slot_bits(rows)) + rows * (12 if hashed else 4) if rows else 0
 
 
 def indexes_bytes(spec: InputSpec, rows: int) -> int:
