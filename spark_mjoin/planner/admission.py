@@ -34,6 +34,7 @@ RECOVERY = 0.9  # of the time in which its input arrived, that a batch may take
 LEAST_PARTS = WHOLE // 1024  # of an input, that are always let in
 LEAST_WORK = 0.1  # of the time that a batch may take, that is left for tasks whatever the overhead
 FADING = 0.5  # what is left of older measurements after a batch
+FEW_ROWS = 10  # a sample with fewer says little about how many there are
 STEADY = 1.05  # fractions stay as they are while they could be raised by less
 
 Parts = tuple[int, ...]
@@ -62,7 +63,11 @@ class Load:
         arrived_seconds: in which its input had arrived; None where nobody knows, as for the first. How long that took
         says little either: processes and caches were cold.
         """
-        self.offered = [rows * WHOLE / part for rows, part in zip(taken, parts, strict=True)]
+        before = self.offered or [0.0] * self.inputs
+        self.offered = [
+            max(rows * WHOLE / part, FADING * old if part < WHOLE and rows < FEW_ROWS else 0.0)
+            for rows, part, old in zip(taken, parts, before, strict=True)
+        ]
         if arrived_seconds is None or arrived_seconds <= 0:
             return
         seen = [rows / arrived_seconds for rows in self.offered]

@@ -151,6 +151,15 @@ def test_what_reading_costs_is_told_apart_from_what_joining_costs() -> None:
     assert each == pytest.approx(1 / 5000, rel=0.05) and let_in == pytest.approx(1 / 2000, rel=0.05)
 
 
+def test_a_sample_without_rows_does_not_mean_that_there_are_none() -> None:
+    load = Load(2)
+    load.note([200, 200], (WHOLE, WHOLE), 1.0, 1.0, 0.0)
+    load.note([0, 0], (LEAST_PARTS, LEAST_PARTS), 1.0, 0.5, 0.0)
+    assert load.offered == [100.0, 100.0]
+    load.note([0, 20], (WHOLE, LEAST_PARTS), 1.0, 0.5, 0.0)
+    assert load.offered == [0.0, 20 * 1024]
+
+
 def test_the_first_batch_says_nothing_about_time() -> None:
     load = Load(2)
     load.note([10, 10], (WHOLE, WHOLE), None, 1e6, 0.0)
