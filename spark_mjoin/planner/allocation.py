@@ -204,7 +204,11 @@ def divide_all(
             return -1.0
         return results(let_in(windows), [w / size for w, size in zip(windows, row_bytes, strict=True)])
 
-    beginnings = [shares(caps, memory)]
+    fair = shares(rates, capacity)
+    beginnings = [
+        shares(caps, memory),
+        divide(fair, [rate * span for rate, span in zip(fair, spans, strict=True)], row_bytes, memory),
+    ]
     for prober in range(len(rates)):
         beginnings.append(shares([0.0 if i == prober else cap for i, cap in enumerate(caps)], memory))
     best: list[float] = [0.0] * len(rates)
