@@ -133,6 +133,9 @@ class BatchCounts:
     bytes_flushed: int = 0
     rows_late: int = 0
     rows_purged: int = 0
+    rows_dropped: int = 0  # that arrived and were never stored, since nothing that comes can match them
+    punctuations: int = 0  # that arrived; counted by the first partition
+    promises_broken: int = 0
     rows_resident: int = 0
     rows_deferred: int = 0
     expected_results: float = 0.0  # what the rows so far are expected to give in all
@@ -173,6 +176,9 @@ class BatchCounts:
             "bytesFlushed": self.bytes_flushed,
             "rowsLate": self.rows_late,
             "rowsPurged": self.rows_purged,
+            "rowsDropped": self.rows_dropped,
+            "numInputPunctuations": self.punctuations,
+            "promisesBroken": self.promises_broken,
             "numRowsInMemory": self.rows_resident,
             "deferredRows": self.rows_deferred,
             "expectedResults": self.expected_results,
@@ -193,6 +199,9 @@ _SUMMED = (
     "bytesFlushed",
     "rowsLate",
     "rowsPurged",
+    "rowsDropped",
+    "numInputPunctuations",
+    "promisesBroken",
     "deferredRows",
     "stateCacheHits",
 )

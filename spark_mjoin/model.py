@@ -161,6 +161,9 @@ class Residual:
     inputs: frozenset[int]
 
 
+MARK, LOW, HIGH = "punctuation", "punctuationLow", "punctuationHigh"  # columns that tell punctuations from data
+
+
 @dataclass(frozen=True)
 class OutputColumn:
     name: str
@@ -198,6 +201,22 @@ class JoinSpec:
     def forgetful(self) -> bool:
         """Whether rows may leave the state for good."""
         return self.windowed or self.promising
+
+    @property
+    def ranged(self) -> frozenset[int]:
+        """The key classes of which promises may have ranges."""
+        ordered = {i.ordered[0] for i in self.inputs if i.ordered is not None}
+        said = [p for i in self.inputs if i.punctuations is not None for p in i.punctuations.patterns]
+        return frozenset(ordered | {p.key_class for p in said if p.low is not None})
+
+    def key_column(self, key_class: int) -> str | None:
+        """The first output column that is the key of a class, as it is."""
+        for output in self.output:
+            if isinstance(output.expr, Col):
+                input = self.inputs[output.expr.input]
+                if any(c == key_class and input.stored[o].expr == output.expr for c, o in input.keys):
+                    return output.name
+        return None
 
     @property
     def star_class(self) -> int | None:
