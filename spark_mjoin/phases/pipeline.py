@@ -96,7 +96,7 @@ class Pipeline:
             purge.drop_last(operator, member, before, gone, self.counts)
         if purge.is_due(operator, plan):
             yield None
-            purge.sweep(operator, plan, self.counts)
+            purge.sweep(operator, plan, self.counts, all_of_them=False)
 
     def _ascend(
         self, operator: OperatorState, bounds: Iterator[Bound], busy: tuple[OperatorState, ...] = ()

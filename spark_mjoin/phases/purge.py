@@ -10,8 +10,9 @@ have left memory and combinations with it may be owed, until a pass has given th
 disk parts that have not been looked at since something was promised are read and purged as well.
 
 A sweep looks at all rows in memory and moves those that stay, so it is done for many punctuations together unless
-memory matters more (Ding 2003, section 4.3). Promises by constraints come with every row; they alone cause a sweep when
-as many rows have arrived as a third of those in memory, or, where every punctuation does, with every batch.
+memory matters more (Ding 2003, section 4.3), and moves rows of an input when an eighth of them can go. Promises by
+constraints come with every row; they alone cause a sweep when as many rows have arrived as a third of those in memory,
+or, where every punctuation does, with every batch.
 
 Punctuations of the output: a key is told when some input that has promised it has no row with it left, in memory or on
 disk. Every result has a row of that input, so none with the key can come; what was owed is out, or the row would be
@@ -53,6 +54,7 @@ from spark_mjoin.state.residency import NEVER
 from spark_mjoin.state.store import StateStore, arrived_of
 
 LAZY = 3  # rows in memory for each that has arrived, when it is time to look through them for constraints alone
+WORTH_MOVING = 8  # rows of an input for each that leaves, up to which those that stay are moved for its sake
 MOST_SINGLE = 1 << 16  # keys of a range that are looked at one by one
 
 
@@ -82,7 +84,8 @@ def is_due(state: OperatorState, plan: Purging) -> bool:
         return True
     if not (promises.news or _by_presence(state.spec)):
         return False
-    return plan.every == 1 or promises.arrived * LAZY >= sum(table.rows for table in state.tables)
+    enough = max(plan.every, sum(table.rows for table in state.tables) / LAZY)
+    return plan.every == 1 or promises.arrived >= enough
 
 
 def is_pending(state: OperatorState) -> bool:
@@ -95,17 +98,22 @@ def is_held_up(state: OperatorState) -> bool:
     return state.promises.held > MOST_HELD * sum(s.end - s.start for s in state.segments)
 
 
-def sweep(state: OperatorState, plan: Purging, counts: BatchCounts) -> None:
-    """Let useless rows leave memory, of buckets that owe nothing."""
+def sweep(state: OperatorState, plan: Purging, counts: BatchCounts, all_of_them: bool = True) -> None:
+    """Let useless rows leave memory, of buckets that owe nothing; or only those of inputs where they are many."""
     promises = state.promises
     promises.waiting, promises.news, promises.arrived = 0, False, 0
     views = _views(state)
+    counts.purging.comparisons += sum(view.rows for view in views)
     completion = Completion(state.spec, promises, views)
     useless = [completion.useless(number) for number in range(len(views))]
     gone, blocked = [], 0
     for number, view in enumerate(views):
         leaves = useless[number] & (_free(state, number) & (state.groups.disk[number] == 0))[view.buckets]
         blocked += int(useless[number].sum() - leaves.sum())
+        few = int(leaves.sum()) * WORTH_MOVING < view.rows
+        if few and leaves.any() and not all_of_them and plan.every > 1 and not state.spec.gives_punctuations:
+            leaves = np.zeros(view.rows, np.bool_)
+            promises.news = True  # they are still to go
         gone.append(leaves)
     if any(leaves.any() for leaves in gone):
         state.residency.events += 1
@@ -117,6 +125,7 @@ def sweep(state: OperatorState, plan: Purging, counts: BatchCounts) -> None:
                 state.purged[number].add(distinct(keys), state.residency.events)
                 _note_unique(state, number, 0, leaves)
                 counts.rows_purged += state.drop(number, leaves)
+                counts.purging.moves += state.tables[number].rows
         views = _views(state)
     rows = sum(table.rows for table in state.tables)
     promises.held = blocked * sum(s.end - s.start for s in state.segments) // max(1, rows)
