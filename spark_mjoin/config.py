@@ -22,7 +22,7 @@ _LIMITS = ("maxRowsPerTrigger", "maxFilesPerTrigger", "maxBytesPerTrigger")
 _OVERFLOW = ("flush", "blockingThreshold", "diskFuel", "segmentCompression")
 _WINDOWS = ("window", "expiry", "idleTimeout")
 _PROMISES = ("goal", "purge", "purgeEvery", "verifyConstraints", "emitPunctuations")
-_TOP = ("query", "on", "plan", "partitions", "memory", "overflow", "stateLocation", "stickyPartitions")
+_TOP = ("query", "on", "plan", "access", "partitions", "memory", "overflow", "stateLocation", "stickyPartitions")
 _KNOWN = (*_TOP, *_OVERFLOW, *_WINDOWS, *_PROMISES, *_LIMITS, "expectedSelectivity")
 _RATE = "expectedRowsPerSecond"
 _OF_INPUTS = ("window", "timestamp", "watermark")
@@ -381,6 +381,7 @@ def _settings(top: Mapping[str, str], expected: Expected) -> Settings:
         goal=goal,
         purge_every=1 if purge == "immediate" else parse_count(top.get("purgeevery", str(PURGE_EVERY)), "purgeEvery"),
         verify=_choice(top, "verifyConstraints", ("off", "count", "fail"), defaults.verify),
+        access=top.get("access", "").strip() or None,
     )
 
 

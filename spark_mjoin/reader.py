@@ -47,6 +47,7 @@ from spark_mjoin import filesystem, metrics, sources
 from spark_mjoin.calibrate import calibrated
 from spark_mjoin.errors import OptionError
 from spark_mjoin.model import Expiry, JoinSpec, PartitionTask, Position, Purging, Settings, SourceSpec
+from spark_mjoin.planner import access
 from spark_mjoin.planner import tree as trees
 from spark_mjoin.planner.choice import Planned, Planner, has_spilled, tree_of
 from spark_mjoin.planner.fingerprint import describe, differences
@@ -95,6 +96,8 @@ class MJoinBatchReader(DataSourceReader):
             expiry=Expiry((None,) * len(self._spec.inputs)) if self._spec.windowed else None,
             purging=_purging(self._spec, settings),
         )
+        wanted = access.parse(settings.access, self._spec)
+        plan = replace(plan, access=tuple(access.forced(wanted, p) for p in trees.layout(self._spec, plan.tree)))
         return [
             JoinPartition(
                 PartitionTask(
@@ -269,7 +272,9 @@ class MJoinStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             for (described, source), found in zip(self._with_specs(), logs, strict=True)
         ]
         plan = trees.render(tree_of(manifests[0]), aliases) if manifests else None
-        return metrics.report(manifests, aliases, self._settings.memory_bytes, now - before, plan) | metrics.lag(behind)
+        used = access.describe(self._spec, self._planned_at(batch).of_partition(0, 1))
+        counted = metrics.report(manifests, aliases, self._settings.memory_bytes, now - before, plan, used)
+        return counted | metrics.lag(behind)
 
     # --- partitions ------------------------------------------------------------------------------------------
 

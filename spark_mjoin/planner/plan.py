@@ -11,7 +11,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from spark_mjoin.model import BatchPlan, DiskWork, Expiry, OverflowPlan, Purging, Settings, Tree
+from spark_mjoin.model import Access, BatchPlan, DiskWork, Expiry, OverflowPlan, Purging, Settings, Tree
 from spark_mjoin.planner import tree as trees
 
 Orders = tuple[tuple[tuple[int, ...] | None, ...], ...]  # per operator and member, the members that it probes
@@ -68,10 +68,11 @@ class Plan:
     overflow: Overflow | None = None
     expiry: Expiry | None = None
     purging: Purging | None = None
+    access: tuple[Access, ...] = ()
 
     def of_partition(self, partition: int, partitions: int) -> BatchPlan:
         overflow = None if self.overflow is None else self.overflow.of_partition(partition, partitions)
-        return BatchPlan(self.tree, self.orders, overflow, self.expiry, self.purging)
+        return BatchPlan(self.tree, self.orders, overflow, self.expiry, self.purging, self.access)
 
     def to_json(self, inputs: int) -> dict[str, Any]:
         """For the offset of a join of so many inputs; empty where nothing is out of the ordinary."""
@@ -80,6 +81,8 @@ class Plan:
             out["tree"] = self.tree
         if any(order is not None for of in self.orders for order in of):
             out["orders"] = self.orders
+        if any(self.access):
+            out["access"] = self.access
         if self.overflow is not None:
             out["overflow"] = self.overflow.to_json()
         if self.expiry is not None:
@@ -99,4 +102,5 @@ class Plan:
             expiry = Expiry(tuple(body["windows"]["watermarks"]), body["windows"]["active"])
         tree = trees.from_json(body["tree"]) if "tree" in body else trees.single(inputs)
         purging = Purging(**body["purging"]) if "purging" in body else None
-        return Plan(tree, orders, overflow, expiry, purging)
+        access = tuple(tuple((origin, target) for origin, target in of) for of in body.get("access", ()))
+        return Plan(tree, orders, overflow, expiry, purging, access)
