@@ -138,6 +138,10 @@ class BatchCounts:
     rows_shed: int = 0
     rows_purged: int = 0
     rows_shrunk: int = 0
+    rows_dropped: int = 0  # that arrived and were never stored, since nothing that comes can match them
+    punctuations: int = 0  # that arrived; counted by the first partition
+    promises_broken: int = 0
+    purging: WorkCounts = field(default_factory=WorkCounts)  # of looking through rows and moving those that stay
     rows_resident: int = 0
     rows_deferred: int = 0
     expected_results: float = 0.0  # what the rows so far are expected to give in all
@@ -164,7 +168,7 @@ class BatchCounts:
         return self.below.setdefault(operator, WorkCounts()) if operator else self.memory_to_memory.work
 
     def _sum(self, name: str) -> int:
-        return sum(getattr(work, name) for work in (*(p.work for p in self.phases), *self.below.values()))
+        return sum(getattr(work, name) for work in (*(p.work for p in self.phases), *self.below.values(), self.purging))
 
     def to_json(self) -> dict[str, Any]:
         out: dict[str, Any] = {"rowsIn": self.rows_in}
@@ -189,6 +193,9 @@ class BatchCounts:
             "rowsShed": self.rows_shed,
             "rowsPurged": self.rows_purged,
             "rowsShrunk": self.rows_shrunk,
+            "rowsDropped": self.rows_dropped,
+            "numInputPunctuations": self.punctuations,
+            "promisesBroken": self.promises_broken,
             "numRowsInMemory": self.rows_resident,
             "deferredRows": self.rows_deferred,
             "expectedResults": self.expected_results,
@@ -220,6 +227,9 @@ _SUMMED = (
     "rowsShed",
     "rowsPurged",
     "rowsShrunk",
+    "rowsDropped",
+    "numInputPunctuations",
+    "promisesBroken",
     "deferredRows",
     "stateCacheHits",
 )

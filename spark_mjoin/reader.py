@@ -47,7 +47,7 @@ from pyspark.sql.streaming.datasource import (
 from spark_mjoin import filesystem, metrics, sources
 from spark_mjoin.calibrate import calibrated
 from spark_mjoin.errors import OptionError, StateError
-from spark_mjoin.model import WHOLE, Expiry, JoinSpec, PartitionTask, Position, Room, Settings, SourceSpec
+from spark_mjoin.model import WHOLE, Expiry, JoinSpec, PartitionTask, Position, Purging, Room, Settings, SourceSpec
 from spark_mjoin.planner import access
 from spark_mjoin.planner import tree as trees
 from spark_mjoin.planner.admission import Load, Parts, Promise, least_fractions
@@ -97,7 +97,8 @@ class MJoinBatchReader(DataSourceReader):
         planner, nothing = Planner(self._spec, settings, calibrated()), [None] * settings.partitions
         before, expiry = Plan(trees.single(inputs)), Expiry((None,) * inputs) if self._spec.windowed else None
         plan = planner.next_batch(before, nothing, list(start), [0.0] * inputs, ended=True).plan
-        plan = replace(plan, orders=(), expiry=expiry)  # no later batch could correct orders: tasks choose them
+        # No later batch could correct orders: tasks choose them.
+        plan = replace(plan, orders=(), expiry=expiry, purging=_purging(self._spec, settings))
         return [
             JoinPartition(
                 PartitionTask(
@@ -193,6 +194,7 @@ class MJoinStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             next_plan = replace(next_plan, expiry=self._expiry(start, positions))
         admission, room = self._admission(start)
         next_plan = replace(next_plan, admission=admission, room=room)
+        next_plan = replace(next_plan, purging=_purging(self._spec, self._settings))
         body = next_plan.to_json(len(self._spec.inputs))
         plan = {"plan": body} if body else {}
         return {"query": start["query"], "version": start["version"] + 1, "positions": positions, **plan}
@@ -507,6 +509,10 @@ def _reachable(location: str) -> str:
             "a local path, or to a URI that pyarrow or fsspec can open, such as s3://bucket/path"
         ) from e
     return filesystem.absolute(location)
+
+
+def _purging(spec: JoinSpec, settings: Settings) -> Purging | None:
+    return Purging(settings.purge_every, settings.verify) if spec.promising else None
 
 
 def _hard_limit(settings: Settings) -> int | None:

@@ -35,6 +35,7 @@ def foreseen(expected: Expectation) -> list[str]:
     return [
         *inputs(expected),
         *windows(expected),
+        *promises(expected),
         *plan(expected),
         *probing(expected),
         *access_by_option(expected),
@@ -67,6 +68,32 @@ def windows(expected: Expectation) -> list[str]:
         f"{INDENT}rows which are not late may still meet, and up to half as many more where 'expiry' is lazy",
     ]
     return drawing.titled("WINDOWS", table, notes)
+
+
+def promises(expected: Expectation) -> list[str]:
+    """What each input promises, and when rows leave because of it; nothing where none promises anything."""
+    spec, settings = expected.spec, expected.settings
+    if not spec.promising:
+        return []
+    rows = []
+    for input in spec.inputs:
+        names = {c: input.stored[ordinal].name for c, ordinal in input.keys}
+        made = [
+            f"{what} {', '.join(names[c] for c in classes)}"
+            for what, classes in (("unique", input.unique), ("clustered", input.clustered))
+            if classes
+        ]
+        if input.ordered is not None:
+            made.append(f"ordered {names[input.ordered[0]]}{' desc' if input.ordered[1] else ''}")
+        if input.punctuations is not None:
+            about = [names[p.key_class] for p in input.punctuations.patterns]
+            made.append(f"punctuations about {listed(about)}")
+        rows.append([input.alias, "; ".join(made) or "nothing: the others keep rows for it"])
+    when = "with every batch" if settings.purge_every == 1 else f"after {settings.purge_every} punctuations"
+    notes = [f"{INDENT}useless rows leave {when}; RATES AND STATE below is about all rows, as if none left"]
+    if spec.gives_punctuations:
+        notes.append(f"{INDENT}punctuations are given out")
+    return drawing.titled("PROMISES", drawing.table(["input", "promises"], rows), notes)
 
 
 def inputs(expected: Expectation) -> list[str]:

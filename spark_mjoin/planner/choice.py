@@ -86,8 +86,9 @@ class Planner:
 
     def tree(self, before: Plan, committed: Committed, rates: Sequence[float]) -> tuple[Tree, str]:
         """The tree of the next batch, and why it is this one."""
-        if self.spec.windowed:
-            return trees.single(len(self.spec.inputs)), "a join with windows stores no intermediate results"
+        if self.spec.forgetful:
+            what = "windows" if self.spec.windowed else "punctuations or constraints"
+            return trees.single(len(self.spec.inputs)), f"a join with {what} stores no intermediate results"
         if room_of(self.settings) is not None:
             return trees.single(len(self.spec.inputs)), "rows that do not fit into memory leave no results behind"
         if self.settings.plan is not None:
