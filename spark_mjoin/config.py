@@ -21,12 +21,14 @@ from spark_mjoin.model import Expected, Settings
 _LIMITS = ("maxRowsPerTrigger", "maxFilesPerTrigger", "maxBytesPerTrigger")
 _OVERFLOW = ("flush", "blockingThreshold", "diskFuel", "segmentCompression")
 _WINDOWS = ("window", "expiry", "idleTimeout")
+_SHEDDING = ("maxDelay", "minRecall")
 _TOP = ("query", "on", "plan", "access", "partitions", "memory", "overflow", "stateLocation", "stickyPartitions")
-_KNOWN = (*_TOP, *_OVERFLOW, *_WINDOWS, *_LIMITS, "expectedSelectivity")
+_KNOWN = (*_TOP, *_OVERFLOW, *_WINDOWS, *_SHEDDING, *_LIMITS, "expectedSelectivity")
 _RATE = "expectedRowsPerSecond"
 _OF_INPUTS = ("window", "timestamp", "watermark")
 OF_ANY_SOURCE = ("format", *_OF_INPUTS, _RATE)  # options under `source.<alias>.` that are read here
 _PLANNED = ("goal",)
+_OVERFLOWS = ("spill", "shed", "shrink", "fail")
 _POLICIES = ("adaptive", "coordinated", "largest", "random")
 _COMPRESSIONS = ("none", "lz4", "zstd")
 _WITHOUT_FILES = ("wisconsin",)
@@ -92,7 +94,9 @@ class Options:
         sources = tuple(_source(alias, per_source[alias], limits, default) for alias in sorted(per_source))
         _check_windows(sources)
         query, on = _meaning(top, len(sources))
-        return cls(sources, query, on, _settings(top, _expected(top, per_source)))
+        settings = _settings(top, _expected(top, per_source))
+        _check_overflow(settings, sources)
+        return cls(sources, query, on, settings)
 
 
 def parse_bytes(text: str, option: str) -> int:
@@ -241,6 +245,22 @@ def _check_windows(sources: tuple[SourceOptions, ...]) -> None:
             )
 
 
+def _check_overflow(settings: Settings, sources: tuple[SourceOptions, ...]) -> None:
+    if settings.overflow == "shrink" and settings.memory_bytes is None:
+        raise OptionError("option 'overflow': 'shrink' makes windows fit into memory: set option 'memory' too")
+    bare = next((s.alias for s in sources if s.window is None), None)
+    if settings.overflow == "shrink" and bare is not None:
+        raise OptionError(
+            f"option 'overflow': 'shrink' shortens windows, and source '{bare}' has none: set 'source.{bare}.window',"
+            " or take 'shed' or 'spill'"
+        )
+    if settings.min_recall is not None and settings.memory_bytes is not None:
+        raise OptionError(
+            "options 'minRecall' and 'memory' are both given: when memory is full, rows have to go whatever was"
+            " promised. Leave one of them out, or take 'overflow' = 'spill', which loses nothing"
+        )
+
+
 def _meaning(top: Mapping[str, str], source_count: int) -> tuple[str | None, tuple[str, ...]]:
     query, on_text = top.get("query", "").strip(), top.get("on", "").strip()
     if query and on_text:
@@ -264,9 +284,8 @@ def _meaning(top: Mapping[str, str], source_count: int) -> tuple[str | None, tup
 
 
 def _settings(top: Mapping[str, str], expected: Expected) -> Settings:
-    overflow = _choice(top, "overflow", ("spill", "shed", "fail"), "spill")
-    if overflow == "shed":
-        raise OptionError("option 'overflow': 'shed' is not available in this version; 'spill' and 'fail' are")
+    overflow = _choice(top, "overflow", _OVERFLOWS, "spill")
+    delay, recall = _promises(top, overflow)
     defaults = Settings()
     memory = top.get("memory", os.environ.get("SPARK_MJOIN_MEMORY"))  # the variable forces overflow where tests want it
     blocking, fuel = top.get("blockingthreshold"), top.get("diskfuel")
@@ -288,7 +307,30 @@ def _settings(top: Mapping[str, str], expected: Expected) -> Settings:
         idle_seconds=None if idle is None else parse_duration(idle, "idleTimeout") / 1e6,
         plan=top.get("plan", "").strip() or None,
         access=top.get("access", "").strip() or None,
+        max_delay=delay,
+        min_recall=recall,
     )
+
+
+def _promises(top: Mapping[str, str], overflow: str) -> tuple[float | None, float | None]:
+    """What shedding has to keep to: the seconds that a batch may take, or the share of the results that stays."""
+    delay, recall = (top.get(name.lower()) for name in _SHEDDING)
+    if delay is not None and overflow not in ("shed", "shrink"):
+        raise OptionError("option 'maxDelay' is about shedding: it needs option 'overflow' to be 'shed' or 'shrink'")
+    if recall is not None and overflow != "shed":
+        raise OptionError("option 'minRecall' is about shedding: it needs option 'overflow' to be 'shed'")
+    if delay is not None and recall is not None:
+        raise OptionError(
+            "options 'maxDelay' and 'minRecall' are both given: under overload one of them must give way. Keep the one"
+            " that matters more"
+        )
+    seconds = None if delay is None else parse_duration(delay, "maxDelay") / 1e6
+    if seconds == 0:
+        raise OptionError(f"option 'maxDelay': '{delay}' is no time at all: a batch takes some, such as '5 seconds'")
+    least = None
+    if recall is not None:
+        least = _number(recall, "minRecall", lambda x: 0 < x <= 1, "a number above 0 and up to 1, such as 0.9")
+    return seconds, least
 
 
 def _expected(top: Mapping[str, str], per_source: Mapping[str, Mapping[str, str]]) -> Expected:

@@ -13,7 +13,7 @@ from itertools import pairwise
 import numpy as np
 import pyarrow as pa
 
-from benchmarks.paper import inputs, kang, orders, windows
+from benchmarks.paper import inputs, kang, orders, resources, windows
 from benchmarks.paper.decomposition import decomposition
 from benchmarks.paper.inputs import MS, Stream, attribute, changing, poisson, relation
 from benchmarks.paper.machine import AHEAD, LOADED
@@ -312,4 +312,8 @@ EXPERIMENTS = {
     "kang5": Experiment(kang.crossovers, 1.0),
     "kang6": Experiment(kang.full_joins, 1.0),
     "kang7": Experiment(kang.output_rates, 1.0),
+    "kang8": Experiment(resources.admission, 1.0),
+    "kang9": Experiment(resources.memory, 1.0),
+    "kang10": Experiment(resources.both, 1.0),
+    "kang11": Experiment(resources.surface, 1.0),
 }

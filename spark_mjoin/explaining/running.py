@@ -141,6 +141,7 @@ def _results(expected: Expectation, seen: Observed, believed: Statistics) -> lis
         ["bytes for all rows", figures[4], ""],
         ["bytes in memory", "", f"{size(metric('memoryUsedBytes'))} {budget}"],
         ["completeness", "", f"{metric('completeness'):.4g}"],
+        ["estimated recall", "", f"{metric('estimatedRecall'):.4g}"],
     ]
     head = "expected of these rows"
     if spec.windowed:

@@ -13,7 +13,8 @@ from spark_mjoin.model import JoinSpec, OperatorSpec, Settings, Tree
 from spark_mjoin.phases.overflow import FLUSH_TO, capacity
 from spark_mjoin.planner import access, decompose, orders
 from spark_mjoin.planner import tree as trees
-from spark_mjoin.planner.choice import HORIZON_SECONDS
+from spark_mjoin.planner.admission import FREE_SECONDS
+from spark_mjoin.planner.choice import HORIZON_SECONDS, room_of
 from spark_mjoin.planner.costs import Costs
 from spark_mjoin.planner.plan import Overflow
 from spark_mjoin.planner.statistics import Pair, Statistics
@@ -255,7 +256,7 @@ def fits(expected: Expectation) -> list[str]:
     budget = expected.settings.memory_bytes
     if budget is None:
         return [f"{INDENT}no limit: option 'memory' is not set"]
-    room = capacity(Overflow.of(expected.settings).of_partition(0, 1))
+    room = float(room_of(expected.settings) or capacity(Overflow.of(expected.settings).of_partition(0, 1)))
     if expected.state_bytes <= room:
         return [f"{INDENT}fits: {size(expected.state_bytes)} of the {size(room)} that 'memory' = {size(budget)} has for"
                 " rows"]  # fmt: skip
@@ -283,7 +284,33 @@ def partitioning(spec: JoinSpec, settings: Settings, requested: int) -> list[str
     return drawing.titled("PARTITIONING", lines)
 
 
+def shedding(spec: JoinSpec, settings: Settings) -> list[str]:
+    """What is given up under overload; nothing where nothing is."""
+    if settings.overflow not in ("shed", "shrink"):
+        return []
+    lines = []
+    if settings.max_delay is not None:
+        lines.append(f"{INDENT}input that would make a batch take longer than {drawing.seconds(settings.max_delay)}")
+    elif settings.overflow == "shed":
+        lines.append(
+            f"{INDENT}input that takes longer than it took to arrive, once a batch takes"
+            f" {drawing.seconds(FREE_SECONDS)}: equal shares of the inputs stay"
+        )
+    if settings.min_recall is not None:
+        lines.append(f"{INDENT}never so much that less than {settings.min_recall:.0%} of the results stay")
+    if settings.memory_bytes is not None and all(i.window is not None for i in spec.inputs):
+        lines.append(
+            f"{INDENT}the oldest rows, when memory of {size(settings.memory_bytes)} is full: windows get shorter, last"
+            " those that give the most results"
+        )
+    elif settings.memory_bytes is not None:
+        lines.append(f"{INDENT}rows that come when memory of {size(settings.memory_bytes)} is full: they are not kept")
+    return drawing.titled("GIVEN UP UNDER OVERLOAD", lines)
+
+
 def policies(spec: JoinSpec, settings: Settings) -> list[str]:
+    if settings.overflow in ("shed", "shrink"):
+        return []
     apply = [name for name in flush.REGISTRY if name != "coordinated" or spec.star_class is not None]
     lines = [f"{INDENT}apply: {', '.join(apply)}"]
     if spec.star_class is None:

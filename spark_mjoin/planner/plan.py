@@ -11,7 +11,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from spark_mjoin.model import Access, BatchPlan, DiskWork, Expiry, OverflowPlan, Settings, Tree
+from spark_mjoin.model import Access, BatchPlan, DiskWork, Expiry, OverflowPlan, Room, Settings, Tree
 from spark_mjoin.planner import tree as trees
 
 Orders = tuple[tuple[tuple[int, ...] | None, ...], ...]  # per operator and member, the members that it probes
@@ -68,10 +68,13 @@ class Plan:
     overflow: Overflow | None = None
     expiry: Expiry | None = None
     access: tuple[Access, ...] = ()
+    admission: tuple[int, ...] | None = None  # per input, how much of WHOLE is let in
+    room: Room | None = None  # of all partitions
 
     def of_partition(self, partition: int, partitions: int) -> BatchPlan:
         overflow = None if self.overflow is None else self.overflow.of_partition(partition, partitions)
-        return BatchPlan(self.tree, self.orders, overflow, self.expiry, self.access)
+        room = None if self.room is None else Room(self.room.memory_bytes // partitions, self.room.parts)
+        return BatchPlan(self.tree, self.orders, overflow, self.expiry, self.access, self.admission, room)
 
     def to_json(self, inputs: int) -> dict[str, Any]:
         """For the offset of a join of so many inputs; empty where nothing is out of the ordinary."""
@@ -86,6 +89,10 @@ class Plan:
             out["overflow"] = self.overflow.to_json()
         if self.expiry is not None:
             out["windows"] = {"watermarks": list(self.expiry.watermarks), "active": self.expiry.active}
+        if self.admission is not None:
+            out["admission"] = list(self.admission)
+        if self.room is not None:
+            out["room"] = {"memory": self.room.memory_bytes, "parts": self.room.parts}
         return out
 
     @staticmethod
@@ -99,4 +106,9 @@ class Plan:
             expiry = Expiry(tuple(body["windows"]["watermarks"]), body["windows"]["active"])
         tree = trees.from_json(body["tree"]) if "tree" in body else trees.single(inputs)
         access = tuple(tuple((origin, target) for origin, target in of) for of in body.get("access", ()))
-        return Plan(tree, orders, overflow, expiry, access)
+        admission = tuple(body["admission"]) if "admission" in body else None
+        room = None
+        if "room" in body:
+            parts = body["room"]["parts"]
+            room = Room(body["room"]["memory"], None if parts is None else tuple(parts))
+        return Plan(tree, orders, overflow, expiry, access, admission, room)

@@ -16,6 +16,7 @@ import numpy as np
 
 from spark_mjoin.metrics import EdgeCounts, Edges, faded, rank
 from spark_mjoin.model import Access, Array, JoinSpec, OperatorSpec
+from spark_mjoin.state.admitted import Admitted
 from spark_mjoin.state.buckets import BUCKETS, bucket_class
 from spark_mjoin.state.groups import Groups
 from spark_mjoin.state.progress import Progress
@@ -63,6 +64,7 @@ class OperatorState:
     results: int = 0  # combinations given out since the operator is there
     orders: list[str] = field(default_factory=list)  # the last probing order of each member, for people
     scans: Access = ()  # the directions that scanned in the last batch, for people
+    admitted: list[Admitted] = field(default_factory=list)  # of each member that is an input
 
     @staticmethod
     def empty(place: OperatorSpec, tracked: bool = False) -> OperatorState:
@@ -78,6 +80,7 @@ class OperatorState:
             progress=Progress(n),
             tracked=tracked,
             orders=[""] * n,
+            admitted=[Admitted() for _ in range(n)],
         )
 
     @staticmethod

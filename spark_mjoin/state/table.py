@@ -238,6 +238,12 @@ class Table:
         Indexes are counted whether they are there yet or not: a state that was just loaded has none, and must take the
         same decisions as one that was not.
         """
+        return self._rows_bytes() + indexes_bytes(self.spec, self.rows)
+
+    def _rows_bytes(self) -> int:
         rows = sum(column.nbytes(self.rows) for column in self.columns)
-        tracking = 0 if self.bucket_class is None else TRACKING_BYTES * self.rows
-        return rows + tracking + indexes_bytes(self.spec, self.rows)
+        return rows + (0 if self.bucket_class is None else TRACKING_BYTES * self.rows)
+
+    def row_bytes(self) -> float:
+        """The mean of a row, without indexes; 0 where there is none."""
+        return self._rows_bytes() / self.rows if self.rows else 0.0
