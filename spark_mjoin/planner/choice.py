@@ -70,10 +70,12 @@ class Planner:
         tree, reason = self.tree(before, committed, rates) if moving else (before.tree, "")
         reasons = [f"plan {trees.render(tree, self.aliases)}: {reason}"] if tree != before.tree else []
         planned, choices = before.orders, list[orders.Choice]()
+        scans, ways = before.access, list[access.Choice]()
         if tree != before.tree or self._has_news(committed):
             planned, choices = self.orders(tree, before, committed)
+            if moving:
+                scans, ways = self.access(tree, replace(before, orders=planned), committed, briefly=True)
         reasons += [f"probing order of {c.reason}" for c in choices if c.changed]
-        scans, ways = self.access(tree, replace(before, orders=planned), committed) if moving else (before.access, [])
         reasons += [f"access to {way.reason}" for way in ways if way.changed]
         overflow, has_debt = self._overflow(tree, before, committed, moving, ended)
         return Planned(Plan(tree, planned, overflow, access=scans), has_debt, tuple(reasons))
@@ -166,7 +168,9 @@ class Planner:
 
     # --- access ----------------------------------------------------------------------------------------------
 
-    def access(self, tree: Tree, before: Plan, committed: Committed) -> tuple[tuple[Access, ...], list[access.Choice]]:
+    def access(
+        self, tree: Tree, before: Plan, committed: Committed, briefly: bool = False
+    ) -> tuple[tuple[Access, ...], list[access.Choice]]:
         """The directions of every operator of the tree that scan, and how they came to be; orders are before.orders."""
         wanted = access.parse(self.settings.access, self.spec)
         planned: list[Access] = []
@@ -178,7 +182,7 @@ class Planner:
                 current = before.access[place.number] if before.tree == tree and before.access else ()
                 of_orders = before.orders[place.number] if before.orders else ()
                 active = self.settings.expiry == "active" or self.settings.overflow == "fail"
-                own, made = access.plan_access(place, figures, of_orders, wanted, current, self.costs, active)
+                own, made = access.plan_access(place, figures, of_orders, wanted, current, self.costs, active, briefly)
             planned.append(own)
             choices += made
         return tuple(planned), choices
