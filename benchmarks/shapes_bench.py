@@ -49,7 +49,7 @@ def engines(workload: Workload, options: argparse.Namespace) -> list[Engine]:
         "deep": ("mjoin, left-deep binary joins", {"plan": left_deep(workload)}),
     }
     ours = [
-        Engine(name, "mjoin", label, 1, driver_memory=options.mjoin_memory, options=common | plan)
+        Engine(name, "mjoin", label, 1, driver_memory=options.mjoin_memory, options=common | plan, jar=options.jar)
         for name, (label, plan) in plans.items()
     ]
     conf = {"spark.sql.shuffle.partitions": "2"}
@@ -108,6 +108,7 @@ def _parser() -> argparse.ArgumentParser:
     add("--budget", type=float, default=120.0, help="no further repeat after so many seconds of timed runs")
     add("--timeout", type=float, default=900.0, help="seconds after which one engine on one shape is given up")
     add("--no-verify", dest="verify", action="store_false", help="skip the untimed runs that compare the rows")
+    add("--no-jar", dest="jar", action="store_false", help="mjoin in Python alone, without its jar in the session")
     add("--partitions", type=int, help="mjoin's option of that name (default: left out)")
     add("--mjoin-memory", default="1g", help="spark.driver.memory for mjoin")
     add("--spark-memory", default="6g", help="spark.driver.memory for Spark's own joins")

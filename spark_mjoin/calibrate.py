@@ -1,14 +1,18 @@
 """Measure what the operations of the cost model take on this machine, and remember it for the planner.
 
 `python -m spark_mjoin calibrate` runs the engine's own tables, indexes and probes over generated rows, takes the best
-of some rounds, and writes the figures to `spark_mjoin/costs.json` in the user's cache directory (XDG_CACHE_HOME, else
-~/.cache). `calibrated` reads them there; without the file it gives DEFAULTS, which this command measured on the machine
-that the project was developed on. What counts for plans is how dear one operation is against another.
+of some rounds, in seconds of the processor, and writes the figures to `spark_mjoin/costs.json` in the user's cache
+directory (XDG_CACHE_HOME, else ~/.cache). `calibrated` reads them there; without the file it gives DEFAULTS, which this
+command measured on the machine that the project was developed on. What counts for plans is how dear one operation is
+against another.
 
     hash      put a key into an index, or look up where a probe begins: the mean of both
     move      append a row of four columns (two numbers, a key, a string of 12 bytes) to a table, and write it to a file
     compare   look at one candidate of a probe and bind it if it matches
     gather    copy the four columns of a row into a result
+    index     put a row into an index, as rows arrive and as it is built anew: the mean of both
+    scan      go over a row of a table, in a scan for a few rows
+    scan_wide what that takes more in a scan for a full chunk of rows
 
 The driver imports this module for `calibrated`, so the engine is imported only where it is measured.
 """
@@ -32,9 +36,11 @@ from spark_mjoin.planner.costs import Costs
 
 log = logging.getLogger(__name__)
 
-FORMAT = 1
+FORMAT = 2
 ROWS, ROUNDS, BATCH_ROWS, FAN_OUT = 400_000, 5, 50_000, 8
-DEFAULTS = Costs(hash=3.5e-9, move=30e-9, compare=6.4e-9, gather=18e-9)
+FEW_ROWS = 16  # that scan together
+WIDE = 8  # tables long is a column that is scanned
+DEFAULTS = Costs(hash=3.5e-9, move=30e-9, compare=6.4e-9, gather=18e-9, index=4.5e-9, scan=1.1e-9, scan_wide=2.5e-9)
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -124,6 +130,8 @@ class _Bench:
         from spark_mjoin.config import Options
         from spark_mjoin.planner.graph import plan_join
         from spark_mjoin.sources.wisconsin import permute
+        from spark_mjoin.state.columns import FixedColumn
+        from spark_mjoin.state.table import Key
 
         def table(seed: int, cardinality: int) -> list[pa.RecordBatch]:
             passes, index = np.divmod(np.arange(rows, dtype=np.int64), cardinality)
@@ -137,46 +145,70 @@ class _Bench:
         options = Options.parse({"query": query, "source.x.format": "arrow", "source.y.format": "arrow"})
         self._spec = plan_join(options, [batches[0].schema for batches in self._batches])
         self._probing = max(1, rows // FAN_OUT)
+        column = FixedColumn(pa.int64())
+        column.append(pa.array(permute(3, WIDE * rows, np.zeros(WIDE * rows, np.int64), np.arange(WIDE * rows))), 0)
+        self._rows, self._wide = rows, Key((column,))
 
-    def round(self) -> tuple[float, float, float, float]:
-        """Seconds of hash, move, compare and gather."""
+    def round(self) -> tuple[float, ...]:
+        """Seconds of each operation, as Costs has them."""
         import numpy as np
 
         from spark_mjoin import kernel
         from spark_mjoin.join.operator import materialise, pooled, produce
         from spark_mjoin.metrics import WorkCounts
-        from spark_mjoin.model import ProbeOrder, ProbeStep
-        from spark_mjoin.state.table import Table
+        from spark_mjoin.model import CHUNK_ROWS, ProbeOrder, ProbeStep
+        from spark_mjoin.state.table import HashIndex, Table
 
         tables = [Table(input) for input in self._spec.inputs]
         moving = indexing = 0.0
         for table, batches in zip(tables, self._batches, strict=True):
             for batch in batches:
-                started = time.perf_counter()
+                started = time.process_time()
                 self._write(table.arrow(*table.append([batch.column(stored.name) for stored in table.spec.stored])))
-                moved = time.perf_counter()
+                moved = time.process_time()
                 table.index((0,))
-                indexed = time.perf_counter()
+                indexed = time.process_time()
                 moving, indexing = moving + moved - started, indexing + indexed - moved
         rows = sum(table.rows for table in tables)
         index, probing = tables[1].index((0,)), tables[0].key((0,)).values(self._probing)[: self._probing]
         at, row = np.empty(probing.size, np.int32), np.empty(probing.size, np.int32)
-        started = time.perf_counter()
+        started = time.process_time()
         kernel.heads(index.slots(probing), index.head, at, row)
-        looking = (time.perf_counter() - started) / probing.size
+        looking = (time.process_time() - started) / probing.size
         work = WorkCounts()
         order = ProbeOrder(0, (ProbeStep(1, (0,), (0,), ()),))
-        started = time.perf_counter()
+        started = time.process_time()
         found = list(produce(self._spec, tables, 0, probing.size, order, work))
-        comparing = time.perf_counter() - started
+        comparing = time.process_time() - started
         pieces = list(pooled(iter(found)))
         results = sum(int(piece[0].size) for piece in pieces)
-        started = time.perf_counter()
+        started = time.process_time()
         for piece in pieces:
             list(materialise(self._spec, tables, piece))
-        gathering = time.perf_counter() - started
+        gathering = time.process_time() - started
         compare = max(comparing - looking * probing.size, 0.1 * comparing) / work.comparisons
-        return (indexing / rows + looking) / 2, moving / rows, compare, gathering / results / len(tables)
+        hashing = (indexing / rows + looking) / 2
+        started = time.process_time()
+        for table in tables:
+            HashIndex(table.key((0,))).extend(table.rows)
+        taking_in = (indexing + time.process_time() - started) / rows / 2
+        few, wide = (self._scan(count) for count in (FEW_ROWS, CHUNK_ROWS))
+        moved, gather = moving / rows, gathering / results / len(tables)
+        return hashing, moved, compare, gather, taking_in, few, max(wide - few, 0.1 * few)
+
+    def _scan(self, count: int) -> float:
+        """Seconds per row of a key column that no cache holds, for a scan of it by so many rows that find nothing."""
+        import numpy as np
+
+        from spark_mjoin.join.operator import scanned
+        from spark_mjoin.metrics import WorkCounts
+
+        probing = -1 - np.arange(count, dtype=np.int64)  # keys are not negative
+        rows = WIDE * self._rows
+        started = time.process_time()
+        for _ in scanned(probing, self._wide, rows, WorkCounts()):
+            continue
+        return (time.process_time() - started) / rows
 
     @staticmethod
     def _write(rows: Any) -> None:

@@ -21,13 +21,15 @@ from spark_mjoin.model import Expected, Settings
 _LIMITS = ("maxRowsPerTrigger", "maxFilesPerTrigger", "maxBytesPerTrigger")
 _OVERFLOW = ("flush", "blockingThreshold", "diskFuel", "segmentCompression")
 _WINDOWS = ("window", "expiry", "idleTimeout")
+_SHEDDING = ("maxDelay", "minRecall")
 _PROMISES = ("goal", "purge", "purgeEvery", "verifyConstraints", "emitPunctuations")
 _TOP = ("query", "on", "plan", "access", "partitions", "memory", "overflow", "stateLocation", "stickyPartitions")
-_KNOWN = (*_TOP, *_OVERFLOW, *_WINDOWS, *_PROMISES, *_LIMITS, "expectedSelectivity")
+_KNOWN = (*_TOP, *_OVERFLOW, *_WINDOWS, *_SHEDDING, *_PROMISES, *_LIMITS, "expectedSelectivity")
 _RATE = "expectedRowsPerSecond"
 _OF_INPUTS = ("window", "timestamp", "watermark")
 _OF_PROMISES = ("punctuation", "punctuationValues", "punctuationRange", "unique", "clustered", "ordered")
 OF_ANY_SOURCE = ("format", *_OF_INPUTS, *_OF_PROMISES, _RATE)  # options under `source.<alias>.` that are read here
+_OVERFLOWS = ("spill", "shed", "shrink", "fail")
 _POLICIES = ("adaptive", "coordinated", "largest", "random")
 _COMPRESSIONS = ("none", "lz4", "zstd")
 _WITHOUT_FILES = ("wisconsin",)
@@ -111,9 +113,11 @@ class Options:
         sources = tuple(_source(alias, per_source[alias], limits, default) for alias in sorted(per_source))
         _check_windows(sources)
         query, on = _meaning(top, len(sources))
+        settings = _settings(top, _expected(top, per_source))
+        _check_overflow(settings, sources)
         emit = _choice(top, "emitPunctuations", ("true", "false"), "false") == "true"
-        _check_promises(top, sources)
-        return cls(sources, query, on, _settings(top, _expected(top, per_source)), emit)
+        _check_promises(top, sources, settings)
+        return cls(sources, query, on, settings, emit)
 
 
 def parse_bytes(text: str, option: str) -> int:
@@ -296,7 +300,14 @@ def _columns(text: str, option: str) -> tuple[str, ...]:
     return columns
 
 
-def _check_promises(top: Mapping[str, str], sources: tuple[SourceOptions, ...]) -> None:
+def _check_promises(top: Mapping[str, str], sources: tuple[SourceOptions, ...], settings: Settings) -> None:
+    promising = next((source.alias for source in sources if source.promised), None)
+    if promising is not None and settings.overflow in ("shed", "shrink"):
+        raise OptionError(
+            f"option 'overflow': '{settings.overflow}' leaves out rows, and source '{promising}' promises which rows do"
+            " not come: what one lets go cannot be told from what the other does. Take 'spill' or 'fail', or leave out"
+            f" the punctuations and constraints of '{promising}'"
+        )
     given = [name for name in _PROMISES[1:] if name.lower() in top]
     if given and not any(source.promised for source in sources):
         raise OptionError(
@@ -327,6 +338,22 @@ def _check_windows(sources: tuple[SourceOptions, ...]) -> None:
             )
 
 
+def _check_overflow(settings: Settings, sources: tuple[SourceOptions, ...]) -> None:
+    if settings.overflow == "shrink" and settings.memory_bytes is None:
+        raise OptionError("option 'overflow': 'shrink' makes windows fit into memory: set option 'memory' too")
+    bare = next((s.alias for s in sources if s.window is None), None)
+    if settings.overflow == "shrink" and bare is not None:
+        raise OptionError(
+            f"option 'overflow': 'shrink' shortens windows, and source '{bare}' has none: set 'source.{bare}.window',"
+            " or take 'shed' or 'spill'"
+        )
+    if settings.min_recall is not None and settings.memory_bytes is not None:
+        raise OptionError(
+            "options 'minRecall' and 'memory' are both given: when memory is full, rows have to go whatever was"
+            " promised. Leave one of them out, or take 'overflow' = 'spill', which loses nothing"
+        )
+
+
 def _meaning(top: Mapping[str, str], source_count: int) -> tuple[str | None, tuple[str, ...]]:
     query, on_text = top.get("query", "").strip(), top.get("on", "").strip()
     if query and on_text:
@@ -350,9 +377,8 @@ def _meaning(top: Mapping[str, str], source_count: int) -> tuple[str | None, tup
 
 
 def _settings(top: Mapping[str, str], expected: Expected) -> Settings:
-    overflow = _choice(top, "overflow", ("spill", "shed", "fail"), "spill")
-    if overflow == "shed":
-        raise OptionError("option 'overflow': 'shed' is not available in this version; 'spill' and 'fail' are")
+    overflow = _choice(top, "overflow", _OVERFLOWS, "spill")
+    delay, recall = _promises(top, overflow)
     defaults = Settings()
     memory = top.get("memory", os.environ.get("SPARK_MJOIN_MEMORY"))  # the variable forces overflow where tests want it
     blocking, fuel = top.get("blockingthreshold"), top.get("diskfuel")
@@ -382,7 +408,30 @@ def _settings(top: Mapping[str, str], expected: Expected) -> Settings:
         purge_every=1 if purge == "immediate" else parse_count(top.get("purgeevery", str(PURGE_EVERY)), "purgeEvery"),
         verify=_choice(top, "verifyConstraints", ("off", "count", "fail"), defaults.verify),
         access=top.get("access", "").strip() or None,
+        max_delay=delay,
+        min_recall=recall,
     )
+
+
+def _promises(top: Mapping[str, str], overflow: str) -> tuple[float | None, float | None]:
+    """What shedding has to keep to: the seconds that a batch may take, or the share of the results that stays."""
+    delay, recall = (top.get(name.lower()) for name in _SHEDDING)
+    if delay is not None and overflow not in ("shed", "shrink"):
+        raise OptionError("option 'maxDelay' is about shedding: it needs option 'overflow' to be 'shed' or 'shrink'")
+    if recall is not None and overflow != "shed":
+        raise OptionError("option 'minRecall' is about shedding: it needs option 'overflow' to be 'shed'")
+    if delay is not None and recall is not None:
+        raise OptionError(
+            "options 'maxDelay' and 'minRecall' are both given: under overload one of them must give way. Keep the one"
+            " that matters more"
+        )
+    seconds = None if delay is None else parse_duration(delay, "maxDelay") / 1e6
+    if seconds == 0:
+        raise OptionError(f"option 'maxDelay': '{delay}' is no time at all: a batch takes some, such as '5 seconds'")
+    least = None
+    if recall is not None:
+        least = _number(recall, "minRecall", lambda x: 0 < x <= 1, "a number above 0 and up to 1, such as 0.9")
+    return seconds, least
 
 
 def _expected(top: Mapping[str, str], per_source: Mapping[str, Mapping[str, str]]) -> Expected:

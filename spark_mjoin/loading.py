@@ -35,6 +35,11 @@ def load(options: Mapping[str, str]) -> tuple[JoinSpec, Settings]:
                 "option 'flush': 'coordinated' needs a key that all inputs have, and this join has none; "
                 "'adaptive', 'largest' and 'random' work on every join"
             )
-    tree.chosen(settings.plan, spec)  # a plan that does not fit is an error now
+    chosen = tree.chosen(settings.plan, spec)  # a plan that does not fit is an error now
+    if settings.overflow == "shed" and settings.memory_bytes is not None and chosen != tree.single(len(spec.inputs)):
+        raise OptionError(
+            "option 'plan': with 'overflow' = 'shed' and 'memory' all inputs are in one join, since rows that do not"
+            " fit leave nothing behind. Leave 'plan' or 'memory' out"
+        )
     access.parse(settings.access, spec)
     return spec, settings

@@ -7,6 +7,7 @@ camelCase), the same whichever way they reach the user.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Protocol, TypeVar
@@ -134,14 +135,25 @@ class BatchCounts:
     rows_flushed: int = 0
     bytes_flushed: int = 0
     rows_late: int = 0
+    rows_shed: int = 0
     rows_purged: int = 0
     rows_dropped: int = 0  # that arrived and were never stored, since nothing that comes can match them
     punctuations: int = 0  # that arrived; counted by the first partition
     promises_broken: int = 0
     purging: WorkCounts = field(default_factory=WorkCounts)  # of looking through rows and moving those that stay
+    rows_shrunk: int = 0
     rows_resident: int = 0
     rows_deferred: int = 0
     expected_results: float = 0.0  # what the rows so far are expected to give in all
+    windows: list[tuple[int, bool]] = field(default_factory=list)  # effective, and whether in rows; none: as given
+    fractions: list[float] = field(default_factory=list)  # per input, how much of it was let in
+    least_fractions: list[float] = field(default_factory=list)  # by which a row in the state was let in
+    input_bytes: list[int] = field(default_factory=list)  # per input, of its rows in memory
+    kept_rows: list[int] = field(default_factory=list)  # per input, rows in the state
+    kept_weights: list[float] = field(default_factory=list)  # the same as if nothing had been shed
+    sampled_results: int = 0  # of arrivals
+    unshed_results: float = 0.0  # the same as if nothing had been shed
+    began: float = 0.0  # when the task began, in seconds since 1970
 
     @property
     def phases(self) -> tuple[PhaseCounts, ...]:
@@ -178,14 +190,25 @@ class BatchCounts:
             "rowsFlushed": self.rows_flushed,
             "bytesFlushed": self.bytes_flushed,
             "rowsLate": self.rows_late,
+            "rowsShed": self.rows_shed,
             "rowsPurged": self.rows_purged,
             "rowsDropped": self.rows_dropped,
             "numInputPunctuations": self.punctuations,
             "promisesBroken": self.promises_broken,
+            "rowsShrunk": self.rows_shrunk,
             "numRowsInMemory": self.rows_resident,
             "deferredRows": self.rows_deferred,
             "expectedResults": self.expected_results,
             "stateCacheHits": self.cache_hits,
+            "windows": [list(window) for window in self.windows],
+            "fractions": self.fractions,
+            "leastFractions": self.least_fractions,
+            "inputBytes": self.input_bytes,
+            "keptRows": self.kept_rows,
+            "keptWeights": self.kept_weights,
+            "sampledResults": self.sampled_results,
+            "unshedResults": self.unshed_results,
+            "began": self.began,
         }
 
 
@@ -201,15 +224,29 @@ _SUMMED = (
     "rowsFlushed",
     "bytesFlushed",
     "rowsLate",
+    "rowsShed",
     "rowsPurged",
     "rowsDropped",
     "numInputPunctuations",
     "promisesBroken",
+    "rowsShrunk",
     "deferredRows",
     "stateCacheHits",
 )
 # Of a manifest's figures: those that still hold when a batch does nothing.
-_LASTING = ("memoryUsedBytes", "diskUsedBytes", "numRowsInMemory", "deferredRows", "expectedResults")
+_LASTING = (
+    "memoryUsedBytes",
+    "diskUsedBytes",
+    "numRowsInMemory",
+    "deferredRows",
+    "expectedResults",
+    "windows",
+    "fractions",
+    "leastFractions",
+    "inputBytes",
+    "keptRows",
+    "keptWeights",
+)
 
 
 def report(
@@ -228,8 +265,10 @@ def report(
     sums: dict[str, int] = dict.fromkeys(_SUMMED, 0)
     rows, rows_in, orders = [0] * len(aliases), [0] * len(aliases), [""] * len(aliases)
     results, resident, expected, intermediate = 0, 0, 0.0, 0
+    batches = []
     for manifest in manifests:
         batch = manifest["batch"]
+        batches.append(batch)
         for name in _SUMMED:
             sums[name] += batch.get(name, 0)
         dropped = manifest.get("dropped", [0] * len(aliases))
@@ -253,7 +292,13 @@ def report(
         metrics["plan"] = plan
     metrics["completeness"] = f"{results / expected:.4f}" if expected > results else "1.0"
     metrics["resultsTotal"] = str(results)
+    metrics["estimatedRecall"] = f"{_recall(batches):.4f}"
+    fractions = next((list(b["fractions"]) for b in batches if b.get("fractions")), [1.0] * len(aliases))
     for i, alias in enumerate(aliases):
+        metrics[f"{alias}AdmittedFraction"] = f"{fractions[i]:.4f}"
+        if shrunk := [b["windows"][i] for b in batches if b.get("windows")]:
+            size, in_rows = min(shrunk)
+            metrics[f"{alias}EffectiveWindow"] = f"{size} rows" if in_rows else f"{size / 1e6:.6f} seconds"
         metrics[f"{alias}NumRowsTotal"] = str(rows[i])
         metrics[f"{alias}NumInputRows"] = str(rows_in[i])
         if seconds is not None:
@@ -263,6 +308,16 @@ def report(
             if access is not None:
                 metrics[f"{alias}Access"] = access[alias]
     return metrics
+
+
+def _recall(batches: Sequence[Mapping[str, Any]]) -> float:
+    """Results of arrivals, of those that there would be without shedding; without results, of one that may come."""
+    found, unshed = (sum(b.get(name, 0) for b in batches) for name in ("sampledResults", "unshedResults"))
+    if unshed:
+        return float(found / unshed)
+    known = [b for b in batches if b.get("keptRows")]
+    rows, weights = ([sum(of) for of in zip(*(b[n] for b in known), strict=True)] for n in ("keptRows", "keptWeights"))
+    return math.prod((r / w for r, w in zip(rows, weights, strict=True) if w), start=1.0)
 
 
 def idle(manifest: Mapping[str, Any]) -> dict[str, Any]:

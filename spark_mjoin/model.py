@@ -17,6 +17,7 @@ import numpy.typing as npt
 import pyarrow as pa
 
 Array = npt.NDArray[Any]
+WHOLE = 1 << 16  # parts of an input: a fraction of it is so many of them
 
 # --- expressions -----------------------------------------------------------------------------------------------
 
@@ -287,7 +288,7 @@ class Expected:
 
 @dataclass(frozen=True)
 class Settings:
-    """How the join runs; none of it changes the result."""
+    """How the join runs; nothing but overflow changes the result, and only where it says so."""
 
     partitions: int = 1
     memory_bytes: int | None = None  # budget of the resident state over all partitions
@@ -304,6 +305,8 @@ class Settings:
     purge_every: int = 100  # punctuations after which rows that are not needed any more leave; 1: at once
     verify: str = "off"  # what happens when a promise is broken: nothing, it is counted, or it is an error
     access: str | None = None  # how probes find their rows
+    max_delay: float | None = None  # seconds that a batch may take; rows are shed for it
+    min_recall: float | None = None  # of the results, that shedding leaves at the least
     expected: Expected = Expected()
     shim: bool = False  # whether the jar is there: it asks for metrics when a batch is done, and takes tasks' reports
 
@@ -353,6 +356,16 @@ class Purging:
 
 
 @dataclass(frozen=True)
+class Room:
+    """The memory of a join that has no disk to go to: decided on the driver and recorded in the offset."""
+
+    memory_bytes: int
+    parts: (
+        tuple[float, ...] | None
+    )  # of it, for the rows of each input; None: what comes when it is full only passes by
+
+
+@dataclass(frozen=True)
 class BatchPlan:
     """How a partition runs one batch: decided on the driver and recorded in the offset."""
 
@@ -362,6 +375,8 @@ class BatchPlan:
     expiry: Expiry | None = None  # None: no input has a window
     purging: Purging | None = None  # None: no input promises anything
     access: tuple[Access, ...] = ()  # per operator; none: no direction scans
+    admission: tuple[int, ...] | None = None  # per input, how much of WHOLE is let in; None: everything
+    room: Room | None = None  # None: no limit, or one that `overflow` has
 
 
 @dataclass(frozen=True)

@@ -5,8 +5,9 @@ was read. Spark keeps it in the checkpoint, and gives it back after a crash with
 
     {"query": "5f0c...", "version": 7, "positions": {"orders": {...}, "payments": {...}}, "plan": {...}}
 
-`plan` holds what was decided for the batch (planner.plan): the tree of joins, the probing orders, and with a memory
-budget that budget, the flush policy and the disk work (planner.manager).
+`plan` holds what was decided for the batch (planner.plan): the tree of joins, the probing orders, with a memory budget
+that budget, the flush policy and the disk work (planner.manager), and where rows are given up, how much of each input
+is let in and which part of the memory it gets (planner.allocation).
 
 The id is drawn when a query begins and names the directory of its state: a new checkpoint never meets the state of an
 older run, and several queries may share one `stateLocation`.
@@ -27,7 +28,7 @@ import stat
 import time
 import uuid
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import suppress
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
 from functools import cache
 from pathlib import Path
@@ -45,13 +46,15 @@ from pyspark.sql.streaming.datasource import (
 
 from spark_mjoin import filesystem, metrics, sources
 from spark_mjoin.calibrate import calibrated
-from spark_mjoin.errors import OptionError
-from spark_mjoin.model import Expiry, JoinSpec, PartitionTask, Position, Purging, Settings, SourceSpec
+from spark_mjoin.errors import OptionError, StateError
+from spark_mjoin.model import WHOLE, Expiry, JoinSpec, PartitionTask, Position, Purging, Room, Settings, SourceSpec
 from spark_mjoin.planner import access
 from spark_mjoin.planner import tree as trees
-from spark_mjoin.planner.choice import Planned, Planner, has_spilled, tree_of
+from spark_mjoin.planner.admission import Load, Parts, Promise, least_fractions
+from spark_mjoin.planner.allocation import Flexible, MemoryParts, decide
+from spark_mjoin.planner.choice import Planned, Planner, has_overflowed, has_spilled, room_of, tree_of
 from spark_mjoin.planner.fingerprint import describe, differences
-from spark_mjoin.planner.plan import Overflow, Plan
+from spark_mjoin.planner.plan import Plan
 from spark_mjoin.planner.watermarks import advance
 from spark_mjoin.sources.memory_log import MemoryLog
 from spark_mjoin.sources.protocol import Limits, Source
@@ -88,16 +91,14 @@ class MJoinBatchReader(DataSourceReader):
             start[alias] = source.initial()
             end[alias] = source.latest(start[alias], Limits(), found)
             ranges[alias] = source.plan(start[alias], end[alias], found)
-        settings = self._settings
-        spills = settings.memory_bytes is not None and settings.overflow == "spill"
-        plan = Plan(
-            trees.chosen(settings.plan, self._spec),
-            overflow=Overflow.of(settings) if spills else None,
-            expiry=Expiry((None,) * len(self._spec.inputs)) if self._spec.windowed else None,
-            purging=_purging(self._spec, settings),
-        )
-        wanted = access.parse(settings.access, self._spec)
-        plan = replace(plan, access=tuple(access.forced(wanted, p) for p in trees.layout(self._spec, plan.tree)))
+        settings, inputs = self._settings, len(self._spec.inputs)
+        if room_of(settings) is not None:  # all is there: no hurry, so no loss
+            settings = replace(settings, overflow="spill")
+        planner, nothing = Planner(self._spec, settings, calibrated()), [None] * settings.partitions
+        before, expiry = Plan(trees.single(inputs)), Expiry((None,) * inputs) if self._spec.windowed else None
+        plan = planner.next_batch(before, nothing, list(start), [0.0] * inputs, ended=True).plan
+        purging = _purging(self._spec, settings)
+        plan = replace(plan, orders=(), expiry=expiry, purging=purging)  # no batch corrects orders: tasks choose them
         return [
             JoinPartition(
                 PartitionTask(
@@ -140,6 +141,8 @@ class MJoinStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         self._spilled: bool | None = None  # whether there may be disk work; None: not looked yet
         self._planner = Planner(spec, settings, calibrated())
         self._rates = _Rates([0.0] * len(spec.inputs))
+        self._overload = _Overload(Load(len(spec.inputs)))
+        self._everything = (WHOLE,) * len(spec.inputs)
         self._start: Offset | None = None  # of the newest batch that was asked for
         self._batch: Offset | None = None  # the end of the newest batch that was planned
         self._planned = False  # since metrics were last reported
@@ -161,6 +164,10 @@ class MJoinStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         self._freeze = True  # carried out with the first offset, which says where the sources' logs are
 
     def latestOffset(self, start: Offset, limit: ReadLimit) -> Offset:
+        with self._overload.looking():
+            return self._latest(start, limit)
+
+    def _latest(self, start: Offset, limit: ReadLimit) -> Offset:
         logs = self._open(start)
         if self._freeze:
             for source, found in zip(self._sources, logs, strict=True):
@@ -186,6 +193,8 @@ class MJoinStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         if self._spec.windowed:
             next_plan = replace(next_plan, expiry=self._expiry(start, positions))
         next_plan = replace(next_plan, purging=_purging(self._spec, self._settings))
+        admission, room = self._admission(start)
+        next_plan = replace(next_plan, admission=admission, room=room)
         body = next_plan.to_json(len(self._spec.inputs))
         plan = {"plan": body} if body else {}
         return {"query": start["query"], "version": start["version"] + 1, "positions": positions, **plan}
@@ -214,13 +223,56 @@ class MJoinStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
                 self._delivered[alias] = now
         before = self._planned_at(start).expiry
         marks = before.watermarks if before is not None else (None,) * len(spec.inputs)
-        committed = [m for m in self._manifests(start) if m is not None and m["version"] == start["version"]]
-        if len(committed) == settings.partitions:
+        if committed := self._committed(start):
             waits = [now - self._delivered[spec.sources[i.source].alias] for i in spec.inputs]
             limit = settings.idle_seconds
             idle = [i for i, seconds in enumerate(waits) if limit is not None and seconds > limit]
             marks = advance(spec, marks, committed[0]["operators"][0]["progress"]["seen"], idle)
         return Expiry(marks, settings.expiry == "active" or settings.overflow == "fail")
+
+    def _admission(self, start: Offset) -> tuple[Parts | None, Room | None]:
+        """How much of each input the next batch lets in, and how it keeps to its memory without a disk.
+
+        As with watermarks, it changes only past a batch that every partition has committed.
+        """
+        before, settings = self._planned_at(start), self._settings
+        memory, sheds = room_of(settings), settings.overflow == "shed" or settings.max_delay is not None
+        if before.admission is None and before.room is None and memory is None and not sheds:
+            return None, None
+        committed = self._committed(start)
+        if start["version"] and not committed:
+            return before.admission, before.room
+        if memory is not None and any(map(has_overflowed, committed)):
+            raise StateError(
+                f"option 'overflow': '{settings.overflow}' cannot go on from a state with rows on disk. Run the query "
+                "with 'spill', or with a new checkpoint"
+            )
+        if start == self._batch:
+            self._overload.note(committed, before.admission, self._written(start))
+        flexible = None if memory is None else Flexible.of(self._spec, memory, committed)
+        parts, of_memory = self._overload.decide(
+            (before.admission, None if before.room is None else before.room.parts),
+            Promise(settings.max_delay, settings.min_recall) if sheds else None,
+            least_fractions(committed, len(self._spec.inputs)),
+            flexible,
+            self._ended,
+        )
+        if parts != (before.admission or self._everything):
+            aliases = (i.alias for i in self._spec.inputs)
+            let_in = ", ".join(f"{part / WHOLE:.1%} of {alias}" for part, alias in zip(parts, aliases, strict=True))
+            log.info("lets in %s", let_in)
+        room = None if memory is None else Room(memory, of_memory)
+        return None if parts == self._everything else parts, room
+
+    def _committed(self, start: Offset) -> list[dict[str, Any]]:
+        """The manifests of all partitions at an offset; none where one of them is missing."""
+        found = [m for m in self._manifests(start) if m is not None and m["version"] == start["version"]]
+        return found if len(found) == self._settings.partitions else []
+
+    def _written(self, offset: Offset) -> float:
+        """When the last partition committed the version of an offset, in seconds since 1970."""
+        stores = [Manifests(self._location(offset), p) for p in range(self._settings.partitions)]
+        return max(store.written(offset["version"]) for store in stores)
 
     def _planned_at(self, offset: Offset) -> Plan:
         return Plan.from_json(offset.get("plan", {}), len(self._spec.inputs))
@@ -385,6 +437,46 @@ class _Rates:
             share = 0.3 if any(self.smoothed) else 1.0
             pairs = zip(self.smoothed, rows, strict=True)
             self.smoothed = [(1 - share) * old + share * new / seconds for old, new in pairs]
+
+
+@dataclass
+class _Overload:
+    """The clock behind planner.admission: when sources were looked at, and how long batches took."""
+
+    load: Load
+    _looked: float | None = None  # when the sources were last looked at: what is new has arrived since
+    _looking: float = 0.0
+    _planned: float = 0.0  # the last batch, in seconds since 1970
+    _arrived: float | None = None  # the seconds in which its input arrived
+
+    @contextmanager
+    def looking(self) -> Iterator[None]:
+        """While the sources are asked what is new."""
+        self._looking = time.monotonic()
+        yield
+        self._looked = self._looking
+
+    def note(self, committed: Sequence[Mapping[str, Any]], parts: Parts | None, written: float) -> None:
+        """The last batch is over, and was written at some time."""
+        began = min(manifest["batch"]["began"] for manifest in committed)
+        taken = [sum(of) for of in zip(*(m["batch"]["rowsIn"] for m in committed), strict=True)]
+        everything = (WHOLE,) * len(taken)
+        overhead = max(0.0, began - self._planned)
+        self.load.note(taken, parts or everything, self._arrived, written - began, overhead)
+
+    def decide(
+        self,
+        before: tuple[Parts | None, MemoryParts | None],
+        promise: Promise | None,
+        least: Sequence[float],
+        flexible: Flexible | None,
+        ended: bool,
+    ) -> tuple[Parts, MemoryParts | None]:
+        """What the next batch lets in and which memory its windows get; it is planned now."""
+        self._arrived = None if self._looked is None else self._looking - self._looked
+        self._planned = time.time()
+        seconds = None if ended else self._arrived or 0.0
+        return decide(self.load, before, seconds, promise, least, flexible)
 
 
 class _Replaced(AccumulatorParam[dict[str, int]]):

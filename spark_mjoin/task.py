@@ -26,8 +26,8 @@ import pyarrow as pa
 from spark_mjoin import sources
 from spark_mjoin.errors import MemoryBudgetError, StateError
 from spark_mjoin.metrics import BatchCounts
-from spark_mjoin.model import BatchPlan, JoinSpec, PartitionTask, Position, Range
-from spark_mjoin.phases import arrival, expiry, overflow
+from spark_mjoin.model import WHOLE, BatchPlan, JoinSpec, PartitionTask, Position, Range
+from spark_mjoin.phases import arrival, expiry, overflow, shrinking
 from spark_mjoin.phases.pipeline import Pipeline
 from spark_mjoin.phases.replan import replan
 from spark_mjoin.planner.tree import layout
@@ -42,7 +42,7 @@ log = logging.getLogger(__name__)
 def run(task: PartitionTask, attempt: str) -> Iterator[pa.RecordBatch]:
     """Give out the results that this batch completes, and commit the next version of the state."""
     with _store(task) as store:
-        counts = BatchCounts([0] * len(task.spec.inputs), cache_hits=int(_CACHE.holds(task)))
+        counts = BatchCounts([0] * len(task.spec.inputs), cache_hits=int(_CACHE.holds(task)), began=time.time())
         state = load(task, store, attempt)
         check = partial(_check_budget, task)
         batch = Pipeline(state, store, task.plan, task.version + 1, attempt, counts, time.perf_counter, check)
@@ -88,6 +88,13 @@ def _commit(batch: Pipeline, positions: Mapping[str, Position]) -> bool:
     for operator in operators:
         expiry.look(operator)
     counts.memory_bytes = batch.state.nbytes()
+    admitted = [operator.admitted[member] for operator, member in batch.state.inputs()]
+    counts.kept_rows, counts.kept_weights = [a.rows for a in admitted], [a.weight for a in admitted]
+    if batch.plan.room is not None and batch.plan.room.parts is not None:
+        counts.windows = shrinking.effective(batch.state.root)
+    counts.input_bytes = [operator.tables[member].nbytes() for operator, member in batch.state.inputs()]
+    counts.least_fractions = [a.least for a in admitted]
+    counts.fractions = [batch.parts(number) / WHOLE for number in range(len(admitted))]
     counts.rows_resident = sum(table.rows for operator in operators for table in operator.tables)
     counts.rows_deferred = sum(operator.groups.deferred_rows() for operator in operators)
     missing = zip(operators, batch.state.worth(), strict=True)
@@ -164,16 +171,17 @@ def _rebuild(task: PartitionTask, state: PartitionState, store: StateStore, atte
         since, until = state.positions[source.alias], task.start[source.alias]
         ranges[source.alias] = sources.open_source(source).plan(since, until, history)
     plan = task.earlier or BatchPlan(state.tree)
-    counts = BatchCounts([0] * len(task.spec.inputs))
+    counts = BatchCounts([0] * len(task.spec.inputs), began=time.time())
     check = partial(_check_budget, task)
     batch = Pipeline(state, store, plan, task.version, attempt, counts, time.perf_counter, check)
-    if state.tracked or len(state.operators) > 1 or plan.tree != state.tree:
+    if state.tracked or len(state.operators) > 1 or plan.tree != state.tree or plan.room is not None:
         for _ in _advance(task, ranges, batch):
             continue
     else:
         for number in range(len(task.spec.inputs)):
             for rows in read(task.spec, number, ranges):
-                arrival.insert(state.root, state.root.place.leaves.index((number,)), rows, task.share, batch.counts)
+                member = state.root.place.leaves.index((number,))
+                arrival.insert(state.root, member, rows, task.share, batch.counts, batch.parts(number))
                 check(state)
     _commit(batch, task.start)
     return batch.state

@@ -31,13 +31,13 @@ def main(arguments: list[str]) -> int:
         began = time.perf_counter()
         outcome = experiment.run(scale)
         outcome.write(given.out)
-        _show(outcome, scale, time.perf_counter() - began)
+        show(outcome, scale, time.perf_counter() - began)
         failed += sum(check.expected and not check.holds for check in outcome.checks)
     print(f"CSV and PNG files are in {given.out}; {failed or 'no'} check{'s' if failed != 1 else ''} failed")
     return 1 if failed else 0
 
 
-def _show(outcome: Outcome, scale: float, seconds: float) -> None:
+def show(outcome: Outcome, scale: float, seconds: float) -> None:
     print(f"\n{outcome.title} (scale {scale:g}, {seconds:.1f} s)")
     if outcome.rows:
         table = [[_text(cell) for cell in row] for row in [outcome.header, *outcome.rows]]

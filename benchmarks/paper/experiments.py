@@ -13,7 +13,7 @@ from itertools import pairwise
 import numpy as np
 import pyarrow as pa
 
-from benchmarks.paper import inputs, orders, punctuations, windows
+from benchmarks.paper import inputs, kang, orders, punctuations, resources, windows
 from benchmarks.paper.decomposition import decomposition
 from benchmarks.paper.inputs import MS, Stream, attribute, changing, poisson, relation
 from benchmarks.paper.machine import AHEAD, LOADED
@@ -307,6 +307,15 @@ EXPERIMENTS = {
     "star": Experiment(star, 0.25),
     "permjoin": Experiment(permjoin, 0.5),
     "pipeline": Experiment(pipeline, 0.5),
+    "kang2": Experiment(kang.cost_curves, 1.0),
+    "kang4": Experiment(kang.one_way, 1.0),
+    "kang5": Experiment(kang.crossovers, 1.0),
+    "kang6": Experiment(kang.full_joins, 1.0),
+    "kang7": Experiment(kang.output_rates, 1.0),
+    "kang8": Experiment(resources.admission, 1.0),
+    "kang9": Experiment(resources.memory, 1.0),
+    "kang10": Experiment(resources.both, 1.0),
+    "kang11": Experiment(resources.surface, 1.0),
     "ding9": Experiment(punctuations.against_xjoin, 0.25),
     "ding10": Experiment(punctuations.memory, 0.25),
     "ding11": Experiment(punctuations.immediate_or_batch, 0.25),

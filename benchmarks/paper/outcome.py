@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import csv
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -89,6 +89,59 @@ class Outcome:
             axis.set_title(panel.title, fontsize=10)
             axis.set_xlabel("virtual seconds")
             axis.set_ylabel(panel.what)
+            axis.legend(fontsize=8)
+        figure.savefig(path, dpi=90)
+        pyplot.close(figure)
+
+
+@dataclass(frozen=True)
+class Graph:
+    """Curves over anything in one diagram."""
+
+    title: str
+    over: str  # what is on the x axis
+    what: str  # and on the y axis
+    at: Sequence[float]
+    curves: Mapping[str, Sequence[float]]
+    marks: Sequence[float] = ()
+    dashed: frozenset[str] = frozenset()
+    below_zero: bool = False
+
+
+@dataclass(frozen=True)
+class Graphs(Outcome):
+    """An outcome whose curves are not results over time."""
+
+    graphs: Sequence[Graph] = ()
+
+    def _curves(self, path: Path) -> None:
+        with path.open("w", newline="") as file:
+            writer = csv.writer(file)
+            for graph in self.graphs:
+                writer.writerow(["panel", graph.over, *graph.curves])
+                for at, *values in zip(graph.at, *graph.curves.values(), strict=True):
+                    writer.writerow([graph.title, f"{at:g}", *(f"{value:.6g}" for value in values)])
+
+    def _picture(self, path: Path) -> None:
+        import matplotlib
+
+        matplotlib.use("Agg")
+        from matplotlib import pyplot
+
+        count = len(self.graphs)
+        figure, axes = pyplot.subplots(1, count, figsize=(max(7, 4.6 * count), 4), squeeze=False, layout="constrained")
+        for graph, axis in zip(self.graphs, axes[0], strict=True):
+            for name, values in graph.curves.items():
+                axis.plot(graph.at, values, label=name, linewidth=1.4, linestyle="--" if name in graph.dashed else "-")
+            for mark in graph.marks:
+                axis.axvline(mark, color="0.7", linewidth=0.8, linestyle=":")
+            axis.set_title(graph.title, fontsize=10)
+            axis.set_xlabel(graph.over)
+            axis.set_ylabel(graph.what)
+            if graph.below_zero:
+                axis.axhline(0, color="0.7", linewidth=0.8)
+            else:
+                axis.set_ylim(bottom=0)
             axis.legend(fontsize=8)
         figure.savefig(path, dpi=90)
         pyplot.close(figure)

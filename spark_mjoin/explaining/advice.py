@@ -12,6 +12,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
+import numpy as np
+
 from spark_mjoin import calibrate
 from spark_mjoin.config import Options
 from spark_mjoin.explaining import drawing, sampling, sections
@@ -21,7 +23,9 @@ from spark_mjoin.explaining.expected import SAMPLED, UNKNOWN, Expectation, Figur
 from spark_mjoin.explaining.explanation import SECONDS, as_text
 from spark_mjoin.explaining.sampling import Keys, Match, Sample
 from spark_mjoin.loading import load
-from spark_mjoin.model import JoinSpec, Settings
+from spark_mjoin.model import LAZY, JoinSpec, Settings
+from spark_mjoin.phases.overflow import capacity
+from spark_mjoin.planner.plan import Overflow
 from spark_mjoin.planner.statistics import Pair
 from spark_mjoin.state.table import MAX_ROWS
 
@@ -89,7 +93,9 @@ def advised(options: Mapping[str, Any], sample_rows: int | None = None, seconds:
     lines = [
         *sections.graph(spec),
         *_samples(spec, samples, knowledge),
-        *_matches(spec, samples, matches, keys),
+        *_times(spec, samples),
+        *_matches(final, samples, matches, keys),
+        *sections.windows(final),
         *sections.plan(final),
         *sections.future(final),
         *_windows(final),
@@ -117,6 +123,8 @@ def _knowledge(
         pairs={**by_user.pairs, **{pair: Figure(min(1.0, m.selectivity), SAMPLED) for pair, m in matches.items()}},
         widths={name: width for each in samples for name, width in each.widths.items()},
         most=most,
+        paces=tuple(rate.value or each.pace for rate, each in zip(by_user.rates, samples, strict=True)),
+        kept=tuple(each.kept_share for each in samples),
     )
 
 
@@ -153,14 +161,16 @@ def _memory(settings: Settings, expected: Expectation) -> list[Suggestion]:
     needed = expected.state_bytes / FOR_ROWS
     if settings.memory_bytes is not None and settings.memory_bytes >= needed:
         return []
-    wanted, span = _round_size(needed), drawing.seconds(expected.seconds)
-    rows = f"{FOR_ROWS:.0%} of it for {size(expected.state_bytes)} of rows and indexes after {span}"
+    known = any(figure.value for figure in expected.knowledge.rates)
+    span = f"after {drawing.seconds(expected.seconds)}" if known else "of what is there now"
+    wanted = _round_size(needed)
+    rows = f"{FOR_ROWS:.0%} of it for {size(expected.state_bytes)} of rows and indexes {span}"
     available = int(_machine_bytes() * OF_MACHINE)
     if wanted <= available:
         return [Suggestion("memory", _size_option(wanted), rows)]
     kept = available * FOR_ROWS / expected.state_bytes
     reason = (
-        f"{OF_MACHINE:.0%} of this machine's; {size(needed)} would keep all rows in memory after {span}, this keeps"
+        f"{OF_MACHINE:.0%} of this machine's; {size(needed)} would keep all rows in memory {span}, this keeps"
         f" {kept:.0%} of them, and the rest is joined from disk"
     )
     return [Suggestion("memory", _size_option(available), reason)]
@@ -174,7 +184,7 @@ def _partitions(
         return []
     busy = expected.work_seconds
     for_work = math.ceil(busy / BUSY)
-    for_rows = math.ceil(max(expected.rows) / (MAX_ROWS / 2))
+    for_rows = math.ceil(max(expected.held) / (MAX_ROWS / 2))
     largest = max((of[star].largest for of in keys if star in of), default=0.0)
     useful = max(1, math.floor(1 / largest)) if largest else 1
     cores = os.cpu_count() or 1
@@ -225,9 +235,23 @@ def _samples(spec: JoinSpec, samples: Sequence[Sample], knowledge: Knowledge) ->
     return drawing.titled("SAMPLED INPUTS", drawing.table(head, rows))
 
 
+def _times(spec: JoinSpec, samples: Sequence[Sample]) -> list[str]:
+    """Event times, and how far out of order they come; nothing where there are none."""
+    rows = []
+    for input, each in zip(spec.inputs, samples, strict=True):
+        if input.time is not None and each.kept_rows:
+            behind = each.behind
+            late = float((behind > input.lateness).mean())
+            most = [drawing.seconds(float(value) / 1e6) for value in (np.quantile(behind, 0.99), behind.max())]
+            rows.append([input.alias, count(each.pace) if each.pace else "?", *most, f"{late:.3%}"])
+    head = ["input", "rows per second of event time", "behind the newest: 99%", "all", "by more than 'watermark'"]
+    return drawing.titled("SAMPLED TIMES", drawing.table(head, rows)) if rows else []
+
+
 def _matches(
-    spec: JoinSpec, samples: Sequence[Sample], matches: Mapping[Pair, Match], keys: Sequence[Mapping[int, Keys]]
+    expected: Expectation, samples: Sequence[Sample], matches: Mapping[Pair, Match], keys: Sequence[Mapping[int, Keys]]
 ) -> list[str]:
+    spec = expected.spec
     values = [
         [
             input.alias,
@@ -239,17 +263,15 @@ def _matches(
         for input, each, of in zip(spec.inputs, samples, keys, strict=True)
         for key_class, found in of.items()
     ]
-    rows = [
-        [
-            sections.pair_name(spec, pair),
-            share(found.selectivity),
-            count(found.selectivity * samples[pair[1]].population),
-            count(found.selectivity * samples[pair[0]].population),
-            f"{found.matches:,} matches in {samples[pair[0]].kept_rows:,} x {samples[pair[1]].kept_rows:,} rows;"
-            f" {found.basis}",
-        ]
-        for pair, found in matches.items()
-    ]
+    rows = []
+    for pair, found in matches.items():
+        there = [expected.inside[i] if spec.windowed else samples[i].population for i in pair]
+        basis = f"{samples[pair[0]].kept_rows:,} x {samples[pair[1]].kept_rows:,} rows; {found.basis}"
+        if found.pairs is not None:
+            basis = f"{found.pairs:,} pairs of rows inside the windows{found.basis}"
+        per_row = [count(found.selectivity * rows_there) for rows_there in reversed(there)]
+        text = f"{found.matches:,} matches in {basis}"
+        rows.append([sections.pair_name(spec, pair), share(found.selectivity), *per_row, text])
     return drawing.titled(
         "SAMPLED KEYS",
         drawing.table(["input", "key", "values", "rows per value", "most frequent"], values),
@@ -258,7 +280,9 @@ def _matches(
 
 
 def _windows(expected: Expectation) -> list[str]:
-    """To what a window would bound the state of the inputs."""
+    """To what a window would bound the state of the inputs, where there is none."""
+    if expected.spec.windowed:
+        return []
     members = [m for o in expected.operators for m in o.members if not m.joined]
     by_name = {i.alias: rate for i, rate in zip(expected.spec.inputs, expected.knowledge.rates, strict=True)}
     per_second = sum(by_name[m.name].value * m.state_bytes / m.rows for m in members if m.rows)
@@ -268,6 +292,10 @@ def _windows(expected: Expectation) -> list[str]:
         f"{INDENT}of {drawing.seconds(window)}: {size(per_second * window)} = {size(per_second)}/s x {window:g} s"
         for window in WINDOWS
     ]
+    room = capacity(Overflow.of(expected.settings).of_partition(0, 1))
+    longest = drawing.about(room / per_second * (LAZY - 1) / LAZY)
+    budget = size(expected.settings.memory_bytes or 0)
+    lines.append(f"{INDENT}of up to {longest}: fits into 'memory' = {budget} with what lazy expiry holds besides")
     return drawing.titled("A WINDOW would bound the inputs' rows", lines)
 
 

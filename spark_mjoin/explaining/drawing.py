@@ -128,6 +128,12 @@ def seconds(value: float) -> str:
     return f"{value:.3g} s"
 
 
+def about(value: float) -> str:
+    """A span of time in a unit in which it is neither long nor short."""
+    unit, length = next(((u, n) for u, n in (("days", 86400), ("h", 3600), ("min", 60)) if value >= 2 * n), ("s", 1))
+    return f"{value / length:.3g} {unit}"
+
+
 def titled(title: str, *parts: Sequence[str]) -> list[str]:
     """A section; parts are set apart by an empty line."""
     out = [title]

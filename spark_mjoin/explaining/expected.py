@@ -4,7 +4,8 @@ The plan and the orders are those that the reader would choose (planner.choice, 
 and the rates and sizes those of the cost model (planner.costs). Nothing is estimated in a second way here.
 
 Before a query has run there are no rows that orders could be judged by, so they are shown for the rows that there will
-be at the end of the time that is looked at.
+be at the end of the time that is looked at. With windows these are the rows that are inside then: what is older meets
+no arrival. The state holds some more of them (`held`), by the rules of phases.expiry.
 """
 
 from __future__ import annotations
@@ -12,13 +13,14 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property, lru_cache
+from itertools import pairwise
 
 from spark_mjoin.explaining import sizes
-from spark_mjoin.model import JoinSpec, OperatorSpec, Settings, Tree
+from spark_mjoin.model import LAZY, JoinSpec, OperatorSpec, Settings, Tree
 from spark_mjoin.planner import decompose, orders
 from spark_mjoin.planner import tree as trees
 from spark_mjoin.planner.choice import Planner, between_members
-from spark_mjoin.planner.costs import Costs, Model, expected_of
+from spark_mjoin.planner.costs import Costs, Model, expected_of, inside
 from spark_mjoin.planner.plan import Plan
 from spark_mjoin.planner.statistics import Pair, Statistics
 
@@ -40,6 +42,8 @@ class Knowledge:
     pairs: Mapping[Pair, Figure] = field(default_factory=dict)  # selectivities; others are assumed
     widths: sizes.Widths = field(default_factory=dict)
     most: tuple[float, ...] | None = None  # rows at which each input ends
+    paces: tuple[float, ...] | None = None  # rows per second of event time; 0.0 or None: as they arrive
+    kept: tuple[float, ...] | None = None  # of the rows that come, the share that is stored; None: all
 
     @staticmethod
     def given(spec: JoinSpec, settings: Settings) -> Knowledge:
@@ -93,10 +97,58 @@ class Expectation:
         return tuple(min(e, max(m, r.value)) for e, m, r in zip(end, most, known.rows, strict=True))
 
     @cached_property
+    def paces(self) -> tuple[float, ...]:
+        """Rows of each input per second of event time; 0.0 where nobody knows."""
+        rates = [figure.value for figure in self.knowledge.rates]
+        return tuple(pace or rate for pace, rate in zip(self.knowledge.paces or rates, rates, strict=True))
+
+    @cached_property
+    def inside(self) -> tuple[float, ...]:
+        """Rows of each input that count at the end: all, or those inside its window."""
+        return tuple(inside(self.spec, self.rows, self.paces, self.knowledge.kept))
+
+    @cached_property
+    def held(self) -> tuple[float, ...]:
+        """Rows of each input that are in the state at the end.
+
+        Besides those that count, rows that may still count for others which are not late, and where expiry is lazy
+        those that nobody has looked at yet: at the most, then.
+        """
+        out, active = [], self.settings.expiry == "active" or self.settings.overflow == "fail"
+        for n, input in enumerate(self.spec.inputs):
+            rows = self.inside[n]
+            if input.window is not None:
+                late = max(other.lateness for m, other in enumerate(self.spec.inputs) if m != n) / 1e6
+                rows += 0.0 if input.window.in_rows else self.paces[n] * late
+                rows *= 1.0 if active else LAZY / (LAZY - 1)
+            out.append(min(rows, self.rows[n]))
+        return tuple(out)
+
+    @property
+    def tracked(self) -> bool:
+        """Whether a row's bucket and arrival are stored too."""
+        return self.settings.memory_bytes is not None or self.spec.windowed
+
+    @cached_property
     def statistics(self) -> Statistics:
         """Of the inputs, at the end."""
         rates = [figure.value for figure in self.knowledge.rates]
-        return Statistics.of(self.spec, self.rows, rates=rates, given=self._given)
+        return Statistics.of(self.spec, self.inside, rates=rates, given={**self._unique, **self._given})
+
+    @property
+    def _unique(self) -> dict[Pair, float]:
+        """With windows, the selectivities by which every row of the slower of two inputs has one partner in all.
+
+        A row meets others as old as their window, and later ones while it is inside its own.
+        """
+        out: dict[Pair, float] = {}
+        for a in range(len(self.rows)) if self.spec.windowed else ():
+            for b in range(a + 1, len(self.rows)):
+                paces = [self.paces[i] for i in (a, b)]
+                if self.spec.classes_of(a) & self.spec.classes_of(b) and all(paces):
+                    seconds = sum(self.inside[i] / self.paces[i] for i in (a, b))
+                    out[a, b] = min(1.0, 1 / max(1.0, max(paces) * seconds))
+        return out
 
     @property
     def _given(self) -> dict[Pair, float]:
@@ -129,16 +181,16 @@ class Expectation:
 
     def _operator(self, place: OperatorSpec) -> Operator:
         rows = [self.statistics.size(frozenset(leaves)) for leaves in place.leaves]
-        tracked, partitions = self.settings.memory_bytes is not None, self.settings.partitions
+        held = [self.held[of[0]] if len(of) == 1 else count for of, count in zip(place.leaves, rows, strict=True)]
         members = tuple(
             Member(
                 input.alias,
                 count,
-                sizes.row_bytes(input, self.knowledge.widths, tracked),
-                sizes.state_bytes(input, count, self.knowledge.widths, tracked, partitions),
+                sizes.row_bytes(input, self.knowledge.widths, self.tracked),
+                sizes.state_bytes(input, count, self.knowledge.widths, self.tracked, self.settings.partitions),
                 input.joined,
             )
-            for input, count in zip(place.spec.inputs, rows, strict=True)
+            for input, count in zip(place.spec.inputs, held, strict=True)
         )
         known = Statistics.of(place.spec, rows, given=between_members(place, self._given))
         _, choices = orders.choose_all(known, rows, [None] * len(rows))
@@ -162,7 +214,29 @@ class Expectation:
     @property
     def results(self) -> float:
         """Of the join, in all."""
-        return self.statistics.size(frozenset(range(len(self.spec.inputs))))
+        whole = frozenset(range(len(self.spec.inputs)))
+        if self.spec.windowed:
+            return sum(model.found(whole, whole) for model in self._periods)
+        return self.statistics.size(whole)
+
+    @cached_property
+    def _periods(self) -> list[Model]:
+        """What happens from the first row to the last, all inputs together; cut where a window is full or rows end."""
+        estimates, nothing = _Growing(self.statistics), [0.0] * len(self.rows)
+        if not self.spec.windowed:
+            return [Model(self.spec, estimates, nothing, self.rows)]
+        paces = [pace or rows / self.seconds for pace, rows in zip(self.paces, self.rows, strict=True)]
+        ends = [(rows, most, pace) for rows, most, pace in zip(self.rows, self.inside, paces, strict=True) if pace]
+        instants = sorted({0.0, *(rows / pace for rows, _, pace in ends), *(most / pace for _, most, pace in ends)})
+
+        def at(most: Sequence[float], instant: float) -> list[float]:
+            return [min(pace * instant, limit) for pace, limit in zip(paces, most, strict=True)]
+
+        out = []
+        for start, end in pairwise(instants):
+            arriving = [b - a for a, b in zip(at(self.rows, start), at(self.rows, end), strict=True)]
+            out.append(Model(self.spec, estimates, at(self.inside, start), at(self.inside, end), arriving))
+        return out
 
     @cached_property
     def _last_second(self) -> Model:
@@ -170,6 +244,8 @@ class Expectation:
         rates = [figure.value for figure in self.knowledge.rates]
         ended = [r >= m for r, m in zip(self.rows, self.knowledge.most or self.rows, strict=True)]
         still = [0.0 if self.knowledge.most and end else rate for rate, end in zip(rates, ended, strict=True)]
+        if self.spec.windowed:
+            return Model(self.spec, _Growing(self.statistics), self.inside, self.inside, still)
         before = [max(0.0, row - rate) for row, rate in zip(self.rows, still, strict=True)]
         return Model(self.spec, _Growing(self.statistics), before, self.rows)
 
@@ -183,7 +259,8 @@ class Expectation:
     def output_rate(self) -> float:
         """Equation 2: the results of the last second over the time that they take, if that is more than a second."""
         whole, model = frozenset(range(len(self.spec.inputs))), self._last_second
-        return (model.after(whole) - model.before(whole)) / max(1.0, self.work_seconds)
+        found = model.found(whole, whole) if self.spec.windowed else model.after(whole) - model.before(whole)
+        return found / max(1.0, self.work_seconds)
 
     @cached_property
     def work_seconds(self) -> float:
@@ -193,8 +270,7 @@ class Expectation:
     @cached_property
     def work_in_all(self) -> float:
         """Seconds of work from the first row to the last."""
-        model = Model(self.spec, _Growing(self.statistics), [0.0] * len(self.rows), self.rows)
-        return self.costs.seconds(model.tree(self.tree))
+        return sum(self.costs.seconds(model.tree(self.tree)) for model in self._periods)
 
 
 class _Growing:

@@ -69,6 +69,7 @@ def explained(
     lines = sections.graph(spec)
     lines += sections.foreseen(expectation) if seen is None else running.sections(expectation, seen)
     lines += [*sections.partitioning(spec, settings, requested), *sections.policies(spec, settings)]
+    lines += sections.shedding(spec, settings)
     lines += sections.legend(costs)
     return Explanation(expectation, seen, "\n".join(lines).rstrip())
 

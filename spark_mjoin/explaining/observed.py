@@ -22,7 +22,7 @@ from spark_mjoin.planner.plan import Plan
 from spark_mjoin.shim import metrics_of
 from spark_mjoin.state import meaning
 from spark_mjoin.state.directory import Directory
-from spark_mjoin.state.manifests import Manifests, manifest_name
+from spark_mjoin.state.manifests import Manifests
 
 _IN_CHECKPOINT = "sources/0/state"
 
@@ -126,12 +126,8 @@ def _queries(place: str) -> list[str]:
 
 def _age(location: str) -> tuple[float, str]:
     """Newest first."""
-    newest = [_written(store, version) for store in [Manifests(location, 0)] for version in store.versions()[-1:]]
+    newest = [store.written(version) for store in [Manifests(location, 0)] for version in store.versions()[-1:]]
     return -max([Directory(location).modified(meaning.NAME), *newest]), location
-
-
-def _written(store: Manifests, version: int) -> float:
-    return store.directory.modified(manifest_name(version))
 
 
 def _of_location(spec: JoinSpec, settings: Settings, location: str, others: int) -> Observed:
@@ -155,7 +151,7 @@ def _rates(
     if len(common) < 2:
         return None, None, None
     first, last = common[0], common[-1]
-    seconds = max(_written(s, last) for s in stores) - max(_written(s, first) for s in stores)
+    seconds = max(s.written(last) for s in stores) - max(s.written(first) for s in stores)
     if seconds <= 0:
         return None, None, None
     pairs = [(store.manifest(first), store.manifest(last)) for store in stores]

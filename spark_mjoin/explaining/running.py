@@ -1,6 +1,7 @@
 """The sections about a query that runs, or has run: what was expected of it next to what was observed.
 
-Expected is what the options say, and otherwise what is assumed, for as many rows as have arrived. The plan and the
+Expected is what the options say, and otherwise what is assumed, for as many rows as have arrived. With windows it is
+what the rates that the options say come to in the end, since nobody counts how long a query has run. The plan and the
 orders that would be chosen now come from the planner of the reader, over the same manifests.
 """
 
@@ -23,6 +24,7 @@ from spark_mjoin.explaining.sections import (
     pairs_of,
     threshold,
     tree_lines,
+    windows,
 )
 from spark_mjoin.join.expressions import render
 from spark_mjoin.planner import orders
@@ -44,6 +46,7 @@ def sections(expected: Expectation, seen: Observed) -> list[str]:
     pairs = _pairs(expected, seen, statistics, believed)
     return [
         *drawing.titled("OBSERVED", where, _inputs(expected, seen), pairs),
+        *windows(expected),
         *drawing.titled("RESULTS AND STATE", _results(expected, seen, believed)),
         *_plan(expected, seen, planner, statistics),
         *_orders(expected, seen, planner),
@@ -56,6 +59,8 @@ def _believed(expected: Expectation, seen: Observed) -> Statistics:
     rows = [seen.figure(f"{i.alias}NumRowsTotal") for i in expected.spec.inputs]
     rates = [figure.value for figure in expected.knowledge.rates]
     given = {pair: figure.value for pair, figure in expected.knowledge.pairs.items()}
+    if expected.spec.windowed and all(rates):
+        return expected.statistics
     return Statistics.of(expected.spec, rows, rates=rates, given=given)
 
 
@@ -66,7 +71,8 @@ def _inputs(expected: Expectation, seen: Observed) -> list[str]:
         now = "?" if seen.rates is None else count(seen.rates[n])
         arrived = count(seen.figure(f"{input.alias}NumRowsTotal"))
         rows.append([input.alias, arrived, count(rate) if rate else "?", now])
-    lines = drawing.table(["input", "rows", "rows/s expected", "rows/s observed"], rows)
+    held = "rows in the state" if expected.spec.windowed else "rows"
+    lines = drawing.table(["input", held, "rows/s expected", "rows/s observed"], rows)
     if seen.rates is None:
         return lines
     over = "of the last progress" if seen.seconds is None else f"over the last {seen.seconds:.3g} s of kept versions"
@@ -109,7 +115,7 @@ def _evidence(statistics: Statistics, pair: Pair) -> str:
 
 def _results(expected: Expectation, seen: Observed, believed: Statistics) -> list[str]:
     spec, settings, metric = expected.spec, expected.settings, seen.figure
-    tracked, widths = settings.memory_bytes is not None, expected.knowledge.widths
+    tracked, widths = expected.tracked, expected.knowledge.widths
     needed = intermediate = 0.0
     for place in trees.layout(spec, seen.tree):
         for member, input in zip(place.leaves, place.spec.inputs, strict=True):
@@ -117,21 +123,32 @@ def _results(expected: Expectation, seen: Observed, believed: Statistics) -> lis
             intermediate += rows if input.joined else 0.0
             needed += sizes.state_bytes(input, rows, widths, tracked, settings.partitions)
     rate = "?"
-    if any(believed.rates):
+    if any(believed.rates) and not spec.windowed:
         rate = count(forecast(spec, believed, seen.tree, expected.costs, 1.0, steps=1).rate(1.0))
+    results, rows_there = believed.size(frozenset(range(len(spec.inputs)))), sum(believed.rows) + intermediate
+    figures = [count(results), rate, count(rows_there), count(intermediate), size(needed)]
+    if spec.windowed:
+        steady = [count(expected.output_rate), count(sum(expected.held)), "0", size(expected.state_bytes)]
+        figures = ["?", *(steady if all(expected.paces) else ["?", "?", "0", "?"])]
     budget = "without a limit" if settings.memory_bytes is None else f"of {size(settings.memory_bytes)}"
     table = [
-        ["results", count(believed.size(frozenset(range(len(spec.inputs))))), count(metric("resultsTotal"))],
-        ["results/s", rate, "?" if seen.output_rate is None else count(seen.output_rate)],
-        ["rows in the state", count(sum(believed.rows) + intermediate), count(metric("numRowsTotal"))],
-        ["  of intermediate results", count(intermediate), count(metric("intermediateRowsTotal"))],
+        ["results", figures[0], count(metric("resultsTotal"))],
+        ["results/s", figures[1], "?" if seen.output_rate is None else count(seen.output_rate)],
+        ["rows in the state", figures[2], count(metric("numRowsTotal"))],
+        ["  of intermediate results", figures[3], count(metric("intermediateRowsTotal"))],
         ["  in memory", "", count(metric("numRowsInMemory"))],
         ["  on disk alone", "", count(metric("numRowsOnDisk"))],
-        ["bytes for all rows", size(needed), ""],
+        ["bytes for all rows", figures[4], ""],
         ["bytes in memory", "", f"{size(metric('memoryUsedBytes'))} {budget}"],
         ["completeness", "", f"{metric('completeness'):.4g}"],
+        ["estimated recall", "", f"{metric('estimatedRecall'):.4g}"],
     ]
-    return drawing.table(["", "expected of these rows", "observed"], table)
+    head = "expected of these rows"
+    if spec.windowed:
+        head = f"expected after {drawing.seconds(expected.seconds)}"
+        table += [["late, in the last batch", "", count(metric("rowsLate"))]]
+        table += [["outside their window, dropped in the last batch", "", count(metric("rowsPurged"))]]
+    return drawing.table(["", head, "observed"], table)
 
 
 def _plan(expected: Expectation, seen: Observed, planner: Planner, statistics: Statistics) -> list[str]:

@@ -16,6 +16,10 @@ only part of the matches are close, and a selectivity that was found in a share 
     same order       m / (f^2 A B) * f      =  m / f matches in all: each row keeps its partners
     no order         m / (f^2 A B)          =  m / f^2 matches in all: each row finds more of them
 
+Where a join has windows, what counts is how often rows match that are inside each other's windows. That is seen in the
+samples themselves, whatever the order: matches inside over pairs of rows inside. Windows in rows are laid on the same
+axis as if all inputs came evenly.
+
 The number of different keys is Chao's estimate, d + singles^2 / (2 doubles), which is right for keys that are equally
 frequent and too small for others; where it doubles from half the rows to all of them, keys are taken to go on coming.
 
@@ -34,15 +38,16 @@ import pyarrow.compute as pc
 
 from spark_mjoin import sources
 from spark_mjoin.model import Array, InputSpec, JoinSpec, Range
-from spark_mjoin.phases.arrival import admit
+from spark_mjoin.phases.arrival import admit, numbered
 from spark_mjoin.planner.statistics import Pair
 from spark_mjoin.sources.memory_log import MemoryLog
 from spark_mjoin.sources.protocol import Limits, Source, Survey, Surveyed
-from spark_mjoin.state.columns import hash_array, is_bytes, raw_dtype
+from spark_mjoin.state.columns import fixed_values, hash_array, is_bytes, raw_dtype
 
 LEAST_MATCHES = 256  # by which orders can be told apart
 IN_ORDER = 0.5  # the least exponent that is taken for one
 GROWING = 0.75  # the share of a doubling at which keys go on coming
+CENTRAL = 0.01, 0.99  # quantiles of event times between which rows are counted: a few may be from anywhere
 _SPREAD = np.uint64(0x9E3779B97F4A7C15)
 
 
@@ -56,6 +61,7 @@ class Sample:
     widths: Mapping[str, float]  # mean bytes of values without a fixed width, by alias.column
     is_whole: bool  # the source has no more now
     ahead_rows: float  # that are expected to come in the time that is looked at
+    times: Array | None = None  # event times in microseconds, of the rows that the join stores; None: it has none
 
     @property
     def kept_rows(self) -> int:
@@ -79,6 +85,21 @@ class Sample:
         return None if rate is None else rate * self.kept_share
 
     @property
+    def pace(self) -> float:
+        """Rows per second of event time; 0.0 where it cannot be told."""
+        if self.times is None or self.times.size < 2:
+            return 0.0
+        low, high = np.quantile(self.times, CENTRAL)
+        between = (CENTRAL[1] - CENTRAL[0]) * self.times.size
+        return float(between * 1e6 / (high - low)) if high > low else 0.0
+
+    @property
+    def behind(self) -> Array:
+        """For each row by how many microseconds it is behind the newest before it."""
+        times = np.empty(0, np.int64) if self.times is None else self.times
+        return np.maximum.accumulate(times) - times if times.size else times
+
+    @property
     def most(self) -> float | None:
         """The rows at which the input ends."""
         return None if self.survey.most is None else self.survey.most * self.kept_share
@@ -97,6 +118,7 @@ class Match:
     selectivity: float
     matches: int  # that were found
     basis: str
+    pairs: int | None = None  # of rows inside each other's windows, among which they were looked for; None: of all
 
 
 @dataclass(frozen=True)
@@ -119,14 +141,19 @@ def sample(spec: JoinSpec, rows: int, seconds: float, rates: Sequence[float]) ->
     out = []
     for number, input in enumerate(spec.inputs):
         batches, survey, is_whole = by_source[input.source]
-        stored = [admit(spec, number, batch, (0, 1)) for batch in batches]
+        starts = np.cumsum([0, *(batch.num_rows for batch in batches)])
+        stored = [
+            admit(spec, number, numbered(input, batch, int(start)), (0, 1))
+            for batch, start in zip(batches, starts[:-1], strict=True)
+        ]
         columns = [
             pa.chunked_array([arrays[n] for arrays in stored], type=column.type)
             for n, column in enumerate(input.stored)
         ]
         keys = {c: _hashes(columns[ordinal]) for c, ordinal in input.keys}
         read = sum(batch.num_rows for batch in batches)
-        made = Sample(read, survey, keys, _widths(input, columns), is_whole, 0.0)
+        times = None if input.time is None else _integers(columns[input.time])
+        made = Sample(read, survey, keys, _widths(input, columns), is_whole, 0.0, times)
         out.append(replace(made, ahead_rows=(rates[number] or made.rows_per_second or 0.0) * seconds))
     return out
 
@@ -165,6 +192,11 @@ def _hashes(column: pa.ChunkedArray) -> Array:
     return np.concatenate(parts) if parts else np.empty(0, np.uint64)
 
 
+def _integers(column: pa.ChunkedArray) -> Array:
+    parts = [fixed_values(chunk, np.int64) for chunk in column.chunks if len(chunk)]
+    return np.concatenate(parts) if parts else np.empty(0, np.int64)
+
+
 def _widths(input: InputSpec, columns: Sequence[pa.ChunkedArray]) -> dict[str, float]:
     out = {}
     for stored, column in zip(input.stored, columns, strict=True):
@@ -184,8 +216,54 @@ def matches(spec: JoinSpec, samples: Sequence[Sample]) -> dict[Pair, Match]:
         for b in range(a + 1, len(samples)):
             classes = sorted(spec.classes_of(a) & spec.classes_of(b))
             if classes and samples[a].kept_rows and samples[b].kept_rows:
-                out[a, b] = _match(samples[a], samples[b], classes)
+                inside = _match_inside(spec, samples, (a, b), classes) if spec.windowed else None
+                out[a, b] = inside or _match(samples[a], samples[b], classes)
     return out
+
+
+def _match_inside(spec: JoinSpec, samples: Sequence[Sample], pair: Pair, classes: Sequence[int]) -> Match | None:
+    """How often rows match that are inside each other's windows; None where no two rows of the samples are."""
+    at = _positions([samples[i] for i in pair])
+    back = [_reach(spec.inputs[i], samples[i]) for i in pair]
+    pairs = _within(at[0], at[1], back)
+    if not pairs:
+        return None
+    hashes = [_combined([samples[i].keys[c] for c in classes]) for i in pair]
+    ranks = np.unique(np.concatenate(hashes), return_inverse=True)[1]
+    span = max(float(x.max()) for x in at)
+    own = at[0] + ranks[: at[0].size] * (2 * span + 2), at[1] + ranks[at[0].size :] * (2 * span + 2)
+    found = _within(*own, [min(reach, span + 1) for reach in back])  # rows of other keys are further away
+    few = ", which are few" if found < 20 else ""
+    return Match(max(found, 0.5) / pairs, found, few if found else ": less than this", pairs)
+
+
+def _positions(samples: Sequence[Sample]) -> list[Array]:
+    """When rows come: in seconds of event time, or where there is none as if all inputs took the same time."""
+    times = [sample.times for sample in samples if sample.times is not None]
+    if not times:
+        return [np.arange(sample.kept_rows) / sample.population for sample in samples]
+    first = min(int(of.min()) for of in times)
+    return [(of - first) / 1e6 for of in times]
+
+
+def _reach(input: InputSpec, sample: Sample) -> float:
+    """How long the rows of an input count, in the same terms: how far before the youngest one may be."""
+    if input.window is None:
+        return math.inf
+    if not input.window.in_rows:
+        return input.window.size / 1e6
+    rows = input.window.size * sample.kept_share
+    if sample.times is None:
+        return rows / sample.population
+    return rows / sample.pace if sample.pace else math.inf
+
+
+def _within(a: Array, b: Array, back: Sequence[float]) -> int:
+    """Pairs of rows that count for each other: the older of the two is inside its window, seen from the younger."""
+    later = np.sort(b)
+    lows = np.searchsorted(later, a - back[1], side="right")
+    highs = np.searchsorted(later, a + back[0], side="left")
+    return int(np.maximum(highs - lows, 0).sum())
 
 
 def _match(a: Sample, b: Sample, classes: Sequence[int]) -> Match:

@@ -13,7 +13,8 @@ from spark_mjoin.model import JoinSpec, OperatorSpec, Settings, Tree
 from spark_mjoin.phases.overflow import FLUSH_TO, capacity
 from spark_mjoin.planner import access, decompose, orders
 from spark_mjoin.planner import tree as trees
-from spark_mjoin.planner.choice import HORIZON_SECONDS
+from spark_mjoin.planner.admission import FREE_SECONDS
+from spark_mjoin.planner.choice import HORIZON_SECONDS, room_of
 from spark_mjoin.planner.costs import Costs
 from spark_mjoin.planner.plan import Overflow
 from spark_mjoin.planner.statistics import Pair, Statistics
@@ -47,18 +48,26 @@ def windows(expected: Expectation) -> list[str]:
     if not expected.spec.windowed:
         return []
     rows = []
-    for input, rate in zip(expected.spec.inputs, expected.knowledge.rates, strict=True):
+    for n, input in enumerate(expected.spec.inputs):
         window, at = input.window, "" if input.time is None else input.stored[input.time].name
         late = "" if input.time is None else drawing.seconds(input.lateness / 1e6)
-        if window is None:
-            rows.append([input.alias, "none: its rows stay", at, late, "all"])
-        elif window.in_rows:
-            rows.append([input.alias, f"{window.size} rows", at, late, count(window.size)])
-        else:
-            inside = count(rate.value * window.size / 1e6) if rate.value else "?"
-            rows.append([input.alias, drawing.seconds(window.size / 1e6), at, late, inside])
-    table = drawing.table(["input", "window", "event time", "late after", "rows inside"], rows)
-    return drawing.titled("WINDOWS", table, [f"{INDENT}RATES AND STATE below is about all rows, as if there were none"])
+        known = expected.rows[n] and (window is None or window.in_rows or expected.paces[n])
+        figures = [count(of[n]) if known else "?" for of in (expected.inside, expected.held)]
+        if window is not None and window.in_rows and not known:
+            figures = [f"up to {window.size:,}", "?"]
+        long = "none: its rows stay"
+        if window is not None:
+            long = f"{window.size:,} rows" if window.in_rows else drawing.seconds(window.size / 1e6)
+        rows.append([input.alias, long, at, late, *figures])
+    table = drawing.table(["input", "window", "event time", "late after", "rows inside", "rows held"], rows)
+    when = (
+        f"after {drawing.seconds(expected.seconds)}" if any(r.value for r in expected.knowledge.rates) else "at the end"
+    )
+    notes = [
+        f"{INDENT}inside: that a new row can meet, {when}; held: in the state between micro-batches, with those that",
+        f"{INDENT}rows which are not late may still meet, and up to half as many more where 'expiry' is lazy",
+    ]
+    return drawing.titled("WINDOWS", table, notes)
 
 
 def promises(expected: Expectation) -> list[str]:
@@ -90,7 +99,7 @@ def promises(expected: Expectation) -> list[str]:
 def inputs(expected: Expectation) -> list[str]:
     """What is believed of every input and of every pair."""
     spec, known = expected.spec, expected.knowledge
-    widths, tracked = known.widths, expected.settings.memory_bytes is not None
+    widths, tracked = known.widths, expected.tracked
     rows = []
     for n, input in enumerate(spec.inputs):
         rate = known.rates[n]
@@ -274,7 +283,7 @@ def fits(expected: Expectation) -> list[str]:
     budget = expected.settings.memory_bytes
     if budget is None:
         return [f"{INDENT}no limit: option 'memory' is not set"]
-    room = capacity(Overflow.of(expected.settings).of_partition(0, 1))
+    room = float(room_of(expected.settings) or capacity(Overflow.of(expected.settings).of_partition(0, 1)))
     if expected.state_bytes <= room:
         return [f"{INDENT}fits: {size(expected.state_bytes)} of the {size(room)} that 'memory' = {size(budget)} has for"
                 " rows"]  # fmt: skip
@@ -302,7 +311,33 @@ def partitioning(spec: JoinSpec, settings: Settings, requested: int) -> list[str
     return drawing.titled("PARTITIONING", lines)
 
 
+def shedding(spec: JoinSpec, settings: Settings) -> list[str]:
+    """What is given up under overload; nothing where nothing is."""
+    if settings.overflow not in ("shed", "shrink"):
+        return []
+    lines = []
+    if settings.max_delay is not None:
+        lines.append(f"{INDENT}input that would make a batch take longer than {drawing.seconds(settings.max_delay)}")
+    elif settings.overflow == "shed":
+        lines.append(
+            f"{INDENT}input that takes longer than it took to arrive, once a batch takes"
+            f" {drawing.seconds(FREE_SECONDS)}: equal shares of the inputs stay"
+        )
+    if settings.min_recall is not None:
+        lines.append(f"{INDENT}never so much that less than {settings.min_recall:.0%} of the results stay")
+    if settings.memory_bytes is not None and all(i.window is not None for i in spec.inputs):
+        lines.append(
+            f"{INDENT}the oldest rows, when memory of {size(settings.memory_bytes)} is full: windows get shorter, last"
+            " those that give the most results"
+        )
+    elif settings.memory_bytes is not None:
+        lines.append(f"{INDENT}rows that come when memory of {size(settings.memory_bytes)} is full: they are not kept")
+    return drawing.titled("GIVEN UP UNDER OVERLOAD", lines)
+
+
 def policies(spec: JoinSpec, settings: Settings) -> list[str]:
+    if settings.overflow in ("shed", "shrink"):
+        return []
     apply = [name for name in flush.REGISTRY if name != "coordinated" or spec.star_class is not None]
     lines = [f"{INDENT}apply: {', '.join(apply)}"]
     if spec.star_class is None:

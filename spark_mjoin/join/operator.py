@@ -35,7 +35,7 @@ from spark_mjoin.join.windows import Windows
 from spark_mjoin.metrics import EdgeCounts, WorkCounts
 from spark_mjoin.model import CHUNK_ROWS, Array, Col, Expr, JoinSpec, ProbeOrder, ProbeStep
 from spark_mjoin.state.columns import BytesColumn, FixedColumn, GatherTooLarge
-from spark_mjoin.state.table import Key, KeyColumn, Table, slot_bits
+from spark_mjoin.state.table import Key, KeyColumn, Table
 
 FEW_CANDIDATES = 1 << 10  # below this, following each chain to its end is cheaper than another round over all
 
@@ -108,7 +108,9 @@ def _probe(
         for c, s in zip(step.classes, step.suppliers, strict=True)
     ]
     probing = supplied[0].words if key.is_word else _combined(supplied, key.mask)
-    for at, row, count in _scanned(probing, target, key, work) if step.scan else _found(probing, target, step, work):
+    for at, row, count in (
+        scanned(probing, key, target.rows, work) if step.scan else _found(probing, target, step, work)
+    ):
         if not key.is_word:
             for mine, theirs in zip(supplied, key.columns, strict=True):
                 count = mine.verify(at, row, count, theirs) if count else 0
@@ -128,23 +130,29 @@ def _found(probing: Array, target: Table, step: ProbeStep, work: WorkCounts) -> 
     yield from _equal([(at, row, left)], probing, index.key.values(target.rows), index.link.array, work)
 
 
-def _scanned(probing: Array, target: Table, key: Key, work: WorkCounts) -> Iterator[Pairs]:
-    """The same without an index of the target: all its rows go through a small one of the probing rows."""
-    bits = slot_bits(probing.size)
+def scanned(probing: Array, key: Key, rows: int, work: WorkCounts) -> Iterator[Pairs]:
+    """The same without an index of the target's key: all its rows go through a small one of the probing rows."""
+    bits = _small_bits(probing.size)
     slots, head, link = np.empty(probing.size, np.uint32), np.full(1 << bits, -1, np.int32), _pairs(probing.size)[0]
     kernel.small_slots(probing, 64 - bits, slots)
     kernel.insert(slots, 0, head, link)
-    values = key.values(target.rows)
-    work.comparisons += target.rows
+    values = key.values(rows)
+    work.comparisons += rows
 
     def candidates() -> Iterator[Pairs]:
-        at, row = _pairs(min(CHUNK_ROWS, target.rows))
-        for low in range(0, target.rows, CHUNK_ROWS):
-            high = min(low + CHUNK_ROWS, target.rows)
+        at, row = _pairs(min(CHUNK_ROWS, rows))
+        for low in range(0, rows, CHUNK_ROWS):
+            high = min(low + CHUNK_ROWS, rows)
             yield at, row, kernel.sieve(values, low, high, 64 - bits, head, at, row)
 
     for row, at, count in _equal(candidates(), values, probing, link, work):
         yield at, row, count
+
+
+def _small_bits(rows: int) -> int:
+    """Of the slots of a small index: so many, while a cache holds them, that few rows without a partner find one."""
+    bits = (rows - 1).bit_length()
+    return max(10, min(bits + 4, 16), bits + 1)
 
 
 def _equal(blocks: Iterable[Pairs], probing: Array, values: Array, link: Array, work: WorkCounts) -> Iterator[Pairs]:

@@ -1,15 +1,17 @@
 """The memory-to-memory phase: arriving rows go into their own table and probe the others (Viglas 2003, section 2.1).
 
-    Arrow batch ──filter──> stored columns ──drop NULL keys──> own partition ──append──> table ──produce──> results
+    Arrow batch ──shed──> filter ──> stored columns ──> no NULL keys ──> own partition ──> table ──produce──> results
 
-Rows that no result can contain are dropped before they cost memory: those that a WHERE conjunct over their input alone
-does not let pass, those with NULL in a join key, which equals nothing, and, where there are windows, those without an
-event time and those that are late. Punctuations are no rows at all: they are taken out first (`phases.promises`).
+Where input outruns the join, only a part of it is let in (state.admitted), before it costs anything. Rows that no
+result can contain are dropped before they cost memory: those that a WHERE conjunct over their input alone does not let
+pass, those with NULL in a join key, which equals nothing, and, where there are windows, those without an event time and
+those that are late. Punctuations are no rows at all: they are taken out first (`phases.promises`).
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator
+from contextlib import contextmanager
 
 import numpy as np
 import pyarrow as pa
@@ -21,12 +23,13 @@ from spark_mjoin.join.keys import encode
 from spark_mjoin.join.operator import Bound, materialise, pooled, produce
 from spark_mjoin.join.windows import Windows
 from spark_mjoin.metrics import BatchCounts
-from spark_mjoin.model import Col, InputSpec, JoinSpec
+from spark_mjoin.model import WHOLE, Col, InputSpec, JoinSpec
 from spark_mjoin.phases import promises
 from spark_mjoin.planner.orders import Probing, describe
+from spark_mjoin.state.admitted import sampled
 from spark_mjoin.state.buckets import BUCKETS
 from spark_mjoin.state.columns import fixed_values, hash_array
-from spark_mjoin.state.operator import OperatorState
+from spark_mjoin.state.operator import OperatorState, new_table
 
 
 def arrive(
@@ -36,14 +39,15 @@ def arrive(
     share: tuple[int, int],
     counts: BatchCounts,
     probing: Probing | None = None,
+    parts: int = WHOLE,
     verify: str = "off",
 ) -> Iterator[Bound]:
     """Insert the rows of a batch of member `number` and give out the combinations that they complete.
 
-    share is (partition, partitions): the other partitions' rows are left out. probing has the batch's orders. verify
-    says what happens when the rows break a promise of their input.
+    share is (partition, partitions): the other partitions' rows are left out. probing has the batch's orders. So many
+    parts of WHOLE are let in. verify says what happens when the rows break a promise of their input.
     """
-    start, end = insert(state, number, batch, share, counts, verify)
+    start, end = insert(state, number, batch, share, counts, parts, verify)
     if start < end:
         probing, work = probing or Probing.unplanned(state.spec), counts.work(state.place.number)
         order = probing.order(number, [table.rows for table in state.tables], state.edges, work.edges)
@@ -61,6 +65,7 @@ def insert(
     batch: pa.RecordBatch,
     share: tuple[int, int],
     counts: BatchCounts,
+    parts: int = WHOLE,
     verify: str = "off",
 ) -> tuple[int, int]:
     """Put the rows of a batch that this partition keeps into their table; returns their numbers start, end."""
@@ -72,6 +77,8 @@ def insert(
         batch = promised.data
     if state.spec.windowed:
         batch = _delivered(state, number, batch)
+    if not state.spec.inputs[number].joined:
+        batch = _let_in(state, number, batch, parts, counts if share[0] == 0 else None)
     arrays = admit(state.spec, number, batch, share)
     if state.spec.windowed:
         arrays = _in_time(state, number, arrays, counts)
@@ -85,11 +92,26 @@ def insert(
     if state.spec.inputs[number].promising:
         promised.take_in(state.promises)  # they hold for what comes later
     if not state.spec.inputs[number].joined:
+        state.admitted[number].admit(end - start, parts / WHOLE, state.residency.events)
         counts.rows_in[state.place.leaves[number][0]] += end - start
     work = counts.work(state.place.number)
     work.moves += end - start
     work.hashes += (end - start) * len(state.spec.inputs[number].keys)
     return start, end
+
+
+@contextmanager
+def passing(state: OperatorState, number: int, counts: BatchCounts) -> Iterator[None]:
+    """While this lasts, rows of a member meet the others and are not kept. What they gave must be out at its end."""
+    kept, state.tables[number] = state.tables[number], new_table(state.spec, number, state.tracked)
+    yield
+    passed, state.tables[number] = state.tables[number], kept
+    state.totals[number] -= passed.rows
+    if state.tracked:
+        gone = np.bincount(passed.buckets, minlength=BUCKETS)
+        state.groups.drop(number, gone, np.zeros(BUCKETS, np.int64))
+    state.admitted[number].forget(passed.rows)
+    counts.rows_shed += passed.rows
 
 
 def results(state: OperatorState, bounds: Iterator[Bound] | Iterator[Bound | None]) -> Iterator[pa.RecordBatch]:
@@ -130,11 +152,29 @@ def _delivered(state: OperatorState, number: int, batch: pa.RecordBatch) -> pa.R
         newest = pc.max(batch.column(input.stored[input.time].name).cast(pa.int64())).as_py()
     counted = input.window is not None and input.window.in_rows
     state.progress.deliver(number, batch.num_rows, newest, state.residency.events, counted)
-    if counted:
-        assert input.window is not None
-        name = input.stored[input.window.position].name
-        batch = batch.append_column(name, pa.array(np.arange(first, first + batch.num_rows, dtype=np.int64)))
-    return batch
+    return numbered(input, batch, first)
+
+
+def numbered(input: InputSpec, batch: pa.RecordBatch, first: int) -> pa.RecordBatch:
+    """Rows as their source delivers them, with their numbers where the input's window counts them."""
+    if input.window is None or not input.window.in_rows:
+        return batch
+    name = input.stored[input.window.position].name
+    return batch.append_column(name, pa.array(np.arange(first, first + batch.num_rows, dtype=np.int64)))
+
+
+def _let_in(
+    state: OperatorState, number: int, batch: pa.RecordBatch, parts: int, counts: BatchCounts | None
+) -> pa.RecordBatch:
+    """The rows that are not shed. Every partition sees all rows of an input, so one of them counts what it sheds."""
+    admitted = state.admitted[number]
+    first, admitted.delivered = admitted.delivered, admitted.delivered + batch.num_rows
+    if parts == WHOLE:
+        return batch
+    kept = sampled(state.place.leaves[number][0], first, batch.num_rows, parts)
+    if counts is not None:
+        counts.rows_shed += int(kept.size - kept.sum())
+    return batch.filter(pa.array(kept))
 
 
 def _in_time(state: OperatorState, number: int, arrays: list[pa.Array], counts: BatchCounts) -> list[pa.Array]:

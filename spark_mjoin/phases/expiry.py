@@ -9,7 +9,7 @@ be owed: then it stays, wherever it is, until a pass over the bucket has given t
 may owe in every bucket, so its rows wait until none does.
 
 Lazily (the default), rows are looked through when as many have arrived as a third of those in memory: each row is moved
-a few times at the most, and the tables hold a third more than the windows. Actively, before every batch.
+a few times at the most, and a third of what the tables hold may be outside the windows. Actively, before every batch.
 
 Dropping is decided by counts that are part of the state, so a replay drops the same rows. When rows are dropped changes
 no result.
@@ -64,7 +64,8 @@ def from_memory(state: OperatorState, counts: BatchCounts) -> None:
     for number, horizon in enumerate(state.progress.horizons):
         if horizon is not None:
             free = ~(debt if number in state.groups.main else np.full(BUCKETS, debt.any()))
-            _drop(state, number, np.flatnonzero(free & (state.groups.disk[number] == 0)), horizon, counts)
+            chosen = np.flatnonzero(free & (state.groups.disk[number] == 0))
+            counts.rows_purged += drop(state, number, chosen, horizon)
 
 
 def after_pass(state: OperatorState, store: StateStore, buckets: Iterable[int], counts: BatchCounts) -> None:
@@ -76,7 +77,7 @@ def after_pass(state: OperatorState, store: StateStore, buckets: Iterable[int], 
             continue
         chosen = np.array(sorted(buckets)) if number in state.groups.main else np.arange(BUCKETS)
         on_disk = _expired_on_disk(state, store, number, chosen, horizon)
-        _drop(state, number, chosen, horizon, counts, on_disk)
+        counts.rows_purged += drop(state, number, chosen, horizon, on_disk)
 
 
 def _expired_on_disk(state: OperatorState, store: StateStore, number: int, buckets: Array, horizon: int) -> Array:
@@ -94,26 +95,24 @@ def _expired_on_disk(state: OperatorState, store: StateStore, number: int, bucke
     return out
 
 
-def _drop(
-    state: OperatorState,
-    number: int,
-    buckets: Array,
-    horizon: int,
-    counts: BatchCounts,
-    on_disk: Array | None = None,
-) -> None:
-    """Drop the rows of some buckets that are at the horizon or before it."""
+def drop(state: OperatorState, number: int, buckets: Array, horizon: int, on_disk: Array | None = None) -> int:
+    """Drop the rows of some buckets that are at the horizon or before it; returns how many.
+
+    Where rows that are younger than the horizon were given up before, those that came late since then go with them: the
+    rule by which a state is loaded knows one position per bucket, and it never goes back.
+    """
     table, window = state.tables[number], state.spec.inputs[number].window
     assert window is not None
     chosen = np.zeros(BUCKETS, np.bool_)
     chosen[buckets] = True
-    gone = (table.position(window.position) <= horizon) & chosen[table.buckets]
+    last = np.maximum(state.progress.positions[number], horizon)
+    gone = (table.position(window.position) <= last[table.buckets]) & chosen[table.buckets]
     on_disk = np.zeros(BUCKETS, np.int64) if on_disk is None else on_disk
     if not (gone.any() or on_disk.any()):
-        return
+        return 0
     state.residency.events += 1
     state.progress.drop(number, buckets, horizon, state.residency.events)
-    counts.rows_purged += state.drop(number, gone, on_disk)
+    return state.drop(number, gone, on_disk)
 
 
 def _owed_since(state: OperatorState) -> int:

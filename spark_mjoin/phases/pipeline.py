@@ -13,6 +13,7 @@ so also while an operator is giving results to the one above. The rows of that o
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Collection, Iterable, Iterator
 from dataclasses import dataclass
 
@@ -21,12 +22,14 @@ import pyarrow as pa
 
 from spark_mjoin.join.operator import Bound
 from spark_mjoin.metrics import BatchCounts
-from spark_mjoin.model import BatchPlan, DiskWork, OverflowPlan, Purging
-from spark_mjoin.phases import arrival, cleanup, expiry, overflow, promises, purge, reactive
+from spark_mjoin.model import WHOLE, BatchPlan, DiskWork, OverflowPlan, Purging
+from spark_mjoin.phases import arrival, cleanup, expiry, overflow, promises, purge, reactive, shrinking
 from spark_mjoin.planner.orders import Probing
 from spark_mjoin.state.operator import OperatorState
 from spark_mjoin.state.partition import PartitionState
 from spark_mjoin.state.store import StateStore
+
+LOOKED_AT = 4096  # of some results, to estimate how many there would be without shedding
 
 
 @dataclass
@@ -68,13 +71,23 @@ class Pipeline:
         """Take in rows, each batch with the number of its input, and give out what they complete."""
         if self.plan.expiry is not None:
             expiry.begin(self.state.root, self.plan.expiry, self.counts)
+        room = self.plan.room
+        passed = room if room is not None and room.parts is None else None
+        if room is not None and room.parts is not None and shrinking.is_full(self.state, room):
+            shrinking.make_room(self.state.root, room, self.counts)  # there was more before
 
         def bounds() -> Iterator[Bound | None]:
             places = self.state.inputs()
             for number, batch in batches:
                 operator, member = places[number]
                 before = operator.tables[member].rows
-                yield from self._ascend(operator, self._arrive(operator, member, batch, share))
+                found: Iterator[Bound | None]
+                if passed and not shrinking.fits(self.state, operator, member, batch.num_rows, passed):
+                    found = self._pass_by(operator, member, batch, share, self.parts(number))
+                else:
+                    arriving = self._arrive(operator, member, batch, share, self.parts(number))
+                    found = self._ascend(operator, arriving)
+                yield from self._estimated(number, found)
                 if self.plan.purging is not None:
                     yield from self._let_go(operator, member, before, self.plan.purging)
                 yield from self._keep_to_budget()
@@ -86,11 +99,16 @@ class Pipeline:
         yield from self.counts.memory_to_memory.timed(results, self.clock)
 
     def _arrive(
-        self, operator: OperatorState, member: int, batch: pa.RecordBatch, share: tuple[int, int] = (0, 1)
+        self,
+        operator: OperatorState,
+        member: int,
+        batch: pa.RecordBatch,
+        share: tuple[int, int] = (0, 1),
+        parts: int = WHOLE,
     ) -> Iterator[Bound]:
         probing = self.probing[operator.place.number]
         verify = "off" if self.plan.purging is None else self.plan.purging.verify
-        return arrival.arrive(operator, member, batch, share, self.counts, probing, verify)
+        return arrival.arrive(operator, member, batch, share, self.counts, probing, parts, verify)
 
     def _let_go(self, operator: OperatorState, member: int, before: int, plan: Purging) -> Iterator[None]:
         """After rows have come and probed: those that nothing can match any more are not stored; a sweep, if due."""
@@ -101,6 +119,46 @@ class Pipeline:
         if purge.is_due(operator, plan):
             yield None
             purge.sweep(operator, plan, self.counts, all_of_them=False)
+
+    def _pass_by(
+        self, operator: OperatorState, member: int, batch: pa.RecordBatch, share: tuple[int, int], parts: int
+    ) -> Iterator[Bound | None]:
+        """What rows complete that are not kept. Their table is another one meanwhile, so what was found must be out."""
+        yield None
+        with arrival.passing(operator, member, self.counts):
+            yield from self._arrive(operator, member, batch, share, parts)
+            yield None
+
+    def parts(self, number: int) -> int:
+        """How much of WHOLE of an input is let in."""
+        return WHOLE if self.plan.admission is None else self.plan.admission[number]
+
+    def _estimated(self, number: int, bounds: Iterator[Bound | None]) -> Iterator[Bound | None]:
+        """Pass on what arrivals of an input complete, and count how much it would be if nothing had been shed."""
+        counts = self.counts
+        for bound in bounds:
+            if bound is not None and (found := next(iter(bound.values())).size):
+                counts.sampled_results += found
+                counts.unshed_results += found * self._stands_for(number, bound, found)
+            yield bound
+
+    def _stands_for(self, number: int, bound: Bound, found: int) -> float:
+        """How many results a result stands for, in the mean: it is there because all its rows were let in.
+
+        By the fractions that were in force when they arrived, where that is known of them; else by the batch's for the
+        arriving one, and for each of the others by what its input has in the state.
+        """
+        root, inputs = self.state.root, [operator.admitted[member] for operator, member in self.state.inputs()]
+        if all(admitted.is_whole for admitted in inputs):
+            return 1.0
+        if not (root.tracked and len(self.state.operators) == 1):
+            others = math.prod(admitted.fraction for i, admitted in enumerate(inputs) if i != number)
+            return WHOLE / self.parts(number) / others
+        some = slice(None, None, 1 + found // LOOKED_AT)
+        weights = math.prod(
+            root.admitted[i].weights(root.tables[i].arrived[rows[some]]) for i, rows in sorted(bound.items())
+        )
+        return float(np.mean(weights))
 
     def _ascend(
         self, operator: OperatorState, bounds: Iterator[Bound], busy: tuple[OperatorState, ...] = ()
@@ -122,7 +180,9 @@ class Pipeline:
     def _keep_to_budget(self, busy: tuple[OperatorState, ...] = ()) -> Iterator[None]:
         """After rows have come: those that are too many leave, once None says that what they have given is out."""
         self.note_peak()
+        room = self.plan.room if self.plan.room is not None and self.plan.room.parts is not None else None
         full = self.overflow is not None and overflow.is_over(self.state, self.overflow)
+        full = full or (room is not None and shrinking.is_full(self.state, room))
         root = self.state.root  # the only operator, where there are windows
         if self.plan.expiry is not None and (full or expiry.is_due_meanwhile(root)):
             yield None
@@ -134,6 +194,9 @@ class Pipeline:
         if self.overflow is not None and overflow.is_over(self.state, self.overflow):
             yield None
             self.make_room(busy)
+        if room is not None and shrinking.is_full(self.state, room):
+            yield None
+            shrinking.make_room(root, room, self.counts)
 
     def settle(self) -> Iterator[pa.RecordBatch]:
         """Give out all that the rows so far have, from the leaves up."""

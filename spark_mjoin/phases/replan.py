@@ -101,6 +101,7 @@ class _Change:
         same = bucket_class(operator.spec, member) == bucket_class(source.spec, number)
         operator.segments += [_moved(s, member, same) for s in source.segments if s.input == number]
         operator.totals[member] = source.totals[number]
+        operator.admitted[member] = source.admitted[number]
         operator.orders[member] = ""
 
     def _load(self, operator: OperatorState) -> None:

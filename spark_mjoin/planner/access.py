@@ -22,11 +22,13 @@ Inputs that only grow. Their rows will have to go into an index sooner or later,
 nothing, unless scans stay cheaper for long: until the input has GROWTH times its rows. An input with a window counts as
 growing until it has dropped rows.
 
-Pure. Not covered: that a state which is loaded by another worker has to build its indexes anew.
+Pure. Not covered: that a state which is loaded by another worker has to build its indexes anew; and a batch in which an
+input probes in many more chunks than in those before, which scans as often before the next one looks up.
 """
 
 from __future__ import annotations
 
+import math
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -150,7 +152,7 @@ def looking_up(direction: Direction, costs: Costs) -> float:
 
 def scanning(target: Target, direction: Direction, costs: Costs) -> float:
     width = direction.probes / direction.chunks / CHUNK_ROWS if direction.chunks else 0.0
-    per_row = costs.scan + costs.scan_wide * min(1.0, width)
+    per_row = costs.scan + costs.scan_wide * math.sqrt(min(1.0, width))  # as it is measured: caches, and empty slots
     return direction.chunks * target.rows * per_row + direction.probes * costs.hash
 
 
@@ -278,7 +280,8 @@ def _targets(
 ) -> list[Target]:
     in_memory, arriving = max(1.0, sum(statistics.rows)), sum(rows for rows, _ in counted)
     chunks = [of for _, of in counted if of]
-    expiring = (min(chunks) if active else LAZY * arriving / in_memory) if chunks else 0.0
+    # Lazily, rows leave when a third of those in memory have come since; an index is built anew of the others.
+    expiring = (min(chunks) if active else (LAZY - 1) * arriving / in_memory) if chunks else 0.0
     flushed = any(any(f["residency"]["departures"]) for f in figures if "residency" in f)
     flushing = arriving / (FLUSHED * in_memory) if flushed else 0.0
     out = []

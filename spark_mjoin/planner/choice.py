@@ -26,7 +26,7 @@ from typing import Any
 from spark_mjoin.model import Access, JoinSpec, OperatorSpec, Settings, Tree
 from spark_mjoin.planner import access, decompose, manager, orders
 from spark_mjoin.planner import tree as trees
-from spark_mjoin.planner.costs import Costs, expected_of
+from spark_mjoin.planner.costs import Costs, expected_of, inside
 from spark_mjoin.planner.plan import Orders, Overflow, Plan
 from spark_mjoin.planner.statistics import Pair, Statistics, of_plan
 
@@ -89,6 +89,8 @@ class Planner:
         if self.spec.forgetful:
             what = "windows" if self.spec.windowed else "punctuations or constraints"
             return trees.single(len(self.spec.inputs)), f"a join with {what} stores no intermediate results"
+        if room_of(self.settings) is not None:
+            return trees.single(len(self.spec.inputs)), "rows that do not fit into memory leave no results behind"
         if self.settings.plan is not None:
             return trees.parse(self.settings.plan, self.spec), "option 'plan' says so"
         found = [manifest for manifest in committed if manifest is not None]
@@ -122,7 +124,9 @@ class Planner:
         budget, found = self.settings.memory_bytes, [m for m in committed if m is not None]
         if budget is None:
             return decompose.MOST_STORED
-        if any(map(_has_overflowed, found)):
+        if room_of(self.settings) is not None:
+            return 0.0
+        if any(map(has_overflowed, found)):
             return 0.0
         used = sum(m["batch"]["memoryUsedBytes"] for m in found)
         return max(0.0, min(decompose.MOST_STORED, (budget - used) / used - 1)) if used else decompose.MOST_STORED
@@ -152,7 +156,8 @@ class Planner:
             if figures:
                 own, made = orders.plan_orders(place.spec, figures, current, between_members(place, given))
             elif all(len(leaves) == 1 and rates[leaves[0]] for leaves in place.leaves):  # what the user expects
-                rows = [rates[leaves[0]] * HORIZON_SECONDS for leaves in place.leaves]
+                own_rates = [rates[leaves[0]] for leaves in place.leaves]
+                rows = inside(place.spec, [rate * HORIZON_SECONDS for rate in own_rates], own_rates)
                 expected = Statistics.of(place.spec, rows, given=between_members(place, given))
                 own, made = orders.choose_all(expected, rows, current)
             planned.append(tuple(own))
@@ -185,7 +190,8 @@ class Planner:
     ) -> tuple[Overflow | None, bool]:
         """How the batch keeps to its memory; None where everything stays there, as it always has."""
         settings, spec = self.settings, self.spec
-        if settings.overflow != "spill" or not (settings.memory_bytes or any(map(has_spilled, committed))):
+        budget = settings.memory_bytes if settings.overflow == "spill" else None
+        if budget is None and not any(map(has_spilled, committed)):
             return None, False
         alias_of = [spec.sources[i.source].alias for i in spec.inputs]
         arriving = frozenset(n for n, alias in enumerate(alias_of) if alias in moving)
@@ -200,11 +206,17 @@ class Planner:
         waiting = frozenset() if held else frozenset.intersection(*(d.waiting for d in decisions))
         active = {alias for n, alias in enumerate(alias_of) if n not in waiting}
         sources = [s.alias for s in spec.sources if s.alias in moving and s.alias not in active]
-        return Overflow.of(settings, work, sources), any(d.work for d in decisions)
+        planned = replace(Overflow.of(settings, work, sources), memory_bytes=budget)
+        return planned, any(d.work for d in decisions)
 
     def layout(self, manifest: Mapping[str, Any]) -> tuple[OperatorSpec, ...]:
         """The operators of the plan that a manifest was made by."""
         return trees.layout(self.spec, tree_of(manifest))
+
+
+def room_of(settings: Settings) -> int | None:
+    """The memory of a join whose rows do not go to disk, but go; None where they need not."""
+    return settings.memory_bytes if settings.overflow in ("shed", "shrink") else None
 
 
 def tree_of(manifest: Mapping[str, Any]) -> Tree:
@@ -215,10 +227,11 @@ def has_spilled(manifest: Mapping[str, Any] | None) -> bool:
     """Whether a partition has had a budget, so that rows may be on disk alone."""
     if manifest is None or "residency" not in manifest["operators"][0]:
         return False
-    return "progress" not in manifest["operators"][0] or _has_overflowed(manifest)  # windows need no budget
+    return "progress" not in manifest["operators"][0] or has_overflowed(manifest)  # windows need no budget
 
 
-def _has_overflowed(manifest: Mapping[str, Any]) -> bool:
+def has_overflowed(manifest: Mapping[str, Any]) -> bool:
+    """Whether rows have left memory for disk."""
     return any(any(o["residency"]["departures"]) for o in manifest["operators"] if "residency" in o)
 
 

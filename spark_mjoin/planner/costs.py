@@ -4,7 +4,8 @@ After Viglas 2003, appendix A, whose operations are hash, move and compare. Ever
 expected size of the join of some inputs (`Estimates.size`), which is multilinear: selectivities stay as they are, so
 twice the rows of one input make twice the result.
 
-    Model(spec, estimates, start, end)      rows grow from `start` to `end`, all inputs evenly
+    Model(spec, estimates, start, end)      rows grow from `start` to `end`, all inputs evenly; with windows, in which
+                                            rows expire as others arrive, `arriving` says how many come meanwhile
         .found(origin, inputs)              combinations of `inputs` whose youngest row is one of `origin`
         .operator(members)                  work of one MJoin: rows it stores, and probes along the best order of each
         .tree(tree)                         the sum over its operators
@@ -83,6 +84,25 @@ def expected_of(spec: JoinSpec, expected: Expected) -> tuple[list[float], dict[t
     return [rates.get(alias, 0.0) for alias in source_of], pairs
 
 
+def inside(
+    spec: JoinSpec, rows: Sequence[float], paces: Sequence[float], kept: Sequence[float] | None = None
+) -> list[float]:
+    """Of the rows of each input that have come, those that still count: inside its window, seen from the newest row.
+
+    paces: rows per second of event time, 0.0 where nobody knows; kept: the share of delivered rows that are stored,
+    since windows in rows count what is delivered.
+    """
+    out = []
+    for n, input in enumerate(spec.inputs):
+        most = float("inf")
+        if input.window is not None and input.window.in_rows:
+            most = input.window.size * (kept[n] if kept else 1.0)
+        elif input.window is not None and paces[n]:
+            most = paces[n] * input.window.size / 1e6
+        out.append(min(float(rows[n]), most))
+    return out
+
+
 @dataclass(frozen=True)
 class Work:
     """Operations, counted as the engine counts them; gathers are not among its counters."""
@@ -114,9 +134,9 @@ class Costs:
     move: float
     compare: float
     gather: float = 0.0
-    index: float = 7e-9
+    index: float = 4.5e-9
     scan: float = 1.1e-9
-    scan_wide: float = 1.5e-9
+    scan_wide: float = 2.5e-9
 
     def seconds(self, work: Work) -> float:
         return (
@@ -138,11 +158,19 @@ class Model:
     Then sizes are polynomials of time, and their integrals are exact.
     """
 
-    def __init__(self, spec: JoinSpec, estimates: Estimates, start: Sequence[float], end: Sequence[float]) -> None:
+    def __init__(
+        self,
+        spec: JoinSpec,
+        estimates: Estimates,
+        start: Sequence[float],
+        end: Sequence[float],
+        arriving: Sequence[float] | None = None,
+    ) -> None:
         self._spec = spec
-        self._grown = [float(b - a) for a, b in zip(start, end, strict=True)]
+        grown = [float(b - a) for a, b in zip(start, end, strict=True)]
+        self._arriving = grown if arriving is None else arriving
         instants = [0.0, 1.0, *((_POINTS + 1) / 2)]
-        self._rows = [[a + at * d for a, d in zip(start, self._grown, strict=True)] for at in instants]
+        self._rows = [[a + at * d for a, d in zip(start, grown, strict=True)] for at in instants]
         self._estimates = estimates
         self._sizes = lru_cache(maxsize=None)(self._sizes_of)
         self.found = lru_cache(maxsize=None)(self._found)
@@ -169,7 +197,7 @@ class Model:
         """
         total = 0.0
         for weight, rows, size in zip(_WEIGHTS, self._rows[2:], self._sizes(inputs)[2:], strict=True):
-            total += weight / 2 * size * sum(self._grown[i] / rows[i] for i in origin if rows[i] > 0)
+            total += weight / 2 * size * sum(self._arriving[i] / rows[i] for i in origin if rows[i] > 0)
         return float(total)
 
     # --- work ---

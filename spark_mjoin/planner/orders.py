@@ -20,6 +20,7 @@ Pure: the same specification and statistics give the same order.
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Container, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
@@ -27,6 +28,8 @@ from typing import Any
 from spark_mjoin.metrics import Context, EdgeCounts, Edges
 from spark_mjoin.model import Access, JoinSpec, ProbeOrder, ProbeStep
 from spark_mjoin.planner.statistics import Pair, Statistics
+
+log = logging.getLogger(__name__)
 
 EXACT_INPUTS = 8  # with more, trying all sets of inputs takes too long
 LEAST_GAIN = 0.04  # of the cost that an order can have an influence on
@@ -256,5 +259,8 @@ class Probing:
             if not statistics.is_known(origin, LEAST_PROBES):
                 return smallest_first(self.spec, origin, sizes)
             current = self._chosen.get(origin, (0.0, None))[1]
-            self._chosen[origin] = probes, choose(self.spec, origin, statistics, sizes, current).order
+            choice = choose(self.spec, origin, statistics, sizes, current)
+            if choice.changed:
+                log.info("probing order of %s", choice.reason)
+            self._chosen[origin] = probes, choice.order
         return self._chosen[origin][1]

@@ -23,6 +23,10 @@ class Manifests:
     def has(self, version: int) -> bool:
         return self.directory.exists(manifest_name(version))
 
+    def written(self, version: int) -> float:
+        """When a version was committed, in seconds since 1970."""
+        return self.directory.modified(manifest_name(version))
+
     def manifest(self, version: int) -> dict[str, Any]:
         """The manifest of a version, checked, in the form that is written today."""
         name = manifest_name(version)

@@ -16,6 +16,7 @@ import numpy as np
 
 from spark_mjoin.metrics import EdgeCounts, Edges, faded, rank
 from spark_mjoin.model import Access, Array, JoinSpec, OperatorSpec
+from spark_mjoin.state.admitted import Admitted
 from spark_mjoin.state.buckets import BUCKETS, bucket_class
 from spark_mjoin.state.groups import Groups
 from spark_mjoin.state.keysets import KeySet
@@ -66,6 +67,7 @@ class OperatorState:
     results: int = 0  # combinations given out since the operator is there
     orders: list[str] = field(default_factory=list)  # the last probing order of each member, for people
     scans: Access = ()  # the directions that scanned in the last batch, for people
+    admitted: list[Admitted] = field(default_factory=list)  # of each member that is an input
     promises: Promises = field(init=False)  # what members do not deliver any more
     purged: list[Purged] = field(default_factory=list)  # per member, rows in segments that have left because of it
     purged_files: list[Segment] = field(default_factory=list)
@@ -91,6 +93,7 @@ class OperatorState:
             progress=Progress(n),
             tracked=tracked,
             orders=[""] * n,
+            admitted=[Admitted() for _ in range(n)],
         )
 
     @staticmethod
@@ -147,6 +150,7 @@ class OperatorState:
         saved = int(gone[: self.saved[number]].sum())
         unsaved = int(gone.sum()) - saved
         self.groups.drop(number, np.bincount(table.buckets[gone], minlength=BUCKETS), on_disk)
+        self.admitted[number].leave(table.arrived[gone], int(on_disk.sum()))
         table.keep(~gone)
         self.saved[number] -= saved
         self.totals[number] -= unsaved  # as if they had never come: they are in no segment
@@ -159,6 +163,7 @@ class OperatorState:
         assert self.saved[number] <= start
         counts = np.bincount(table.buckets[start:][gone], minlength=BUCKETS)
         self.groups.drop(number, counts, np.zeros(BUCKETS, np.int64))
+        self.admitted[number].leave(table.arrived[start:][gone])
         table.keep_of_last(start, ~gone)
         self.totals[number] -= count
         return count

@@ -5,6 +5,8 @@
     dropped        per input and bucket (position, event): rows at or before the position that arrived before the event
                    are not in the state any more, though a segment may still hold them
 
+    shortened      per input, the last position that was given up for lack of memory (phases.shrinking)
+
 What is dropped is a rule and not a list, so a state that is loaded leaves out the same rows as the one that dropped
 them. A later rule covers all that an earlier one did: positions and events only grow. `join.windows` says which rows
 can be dropped, `phases.expiry` when.
@@ -34,6 +36,7 @@ class Progress:
     events: Array = field(default_factory=lambda: np.empty(0, np.int32))
     dropped: list[int] = field(default_factory=list)  # rows that are in the state's total and not in the state
     since: int = 0  # arrivals since rows were last looked through
+    shortened: list[int | None] = field(default_factory=list)  # the last position that was given up before its time
     held: int = 0  # rows in segments that are outside their window and kept because disk work is owed
     watermarks: tuple[int | None, ...] = ()  # of the batch that runs; not kept
     horizons: list[int | None] = field(default_factory=list)  # at or before which rows are expired; not kept
@@ -43,6 +46,7 @@ class Progress:
         self.seen = self.seen or [None] * self.inputs
         self.counts = self.counts or [[] for _ in range(self.inputs)]
         self.dropped = self.dropped or [0] * self.inputs
+        self.shortened = self.shortened or [None] * self.inputs
         self.watermarks = self.watermarks or (None,) * self.inputs
         if not self.positions.size:
             self.positions = np.full((self.inputs, BUCKETS), BEFORE_ALL, np.int64)
@@ -69,6 +73,11 @@ class Progress:
         self.positions[input, chosen] = np.maximum(self.positions[input, chosen], position)
         self.events[input, chosen] = event
 
+    def shorten(self, input: int, position: int) -> None:
+        """Rows at or before a position are given up, though they are inside their window."""
+        before = self.shortened[input]
+        self.shortened[input] = position if before is None else max(before, position)
+
     def gone(self, input: int, buckets: Array | int, arrived: Array, positions: Array) -> Array:
         """For some rows of an input, whether they have left the state."""
         out: Array = (positions <= self.positions[input][buckets]) & (arrived < self.events[input][buckets])
@@ -91,6 +100,7 @@ class Progress:
             "dropped": self.dropped,
             "since": self.since,
             "held": self.held,
+            "shortened": self.shortened,
         }
 
     @staticmethod
@@ -104,5 +114,6 @@ class Progress:
             np.array(body["events"], np.int32),
             list(body["dropped"]),
             body["since"],
+            list(body.get("shortened", ())),
             body["held"],
         )

@@ -32,6 +32,7 @@ from spark_mjoin.errors import StateError
 from spark_mjoin.metrics import BatchCounts, edges_from_json, edges_to_json, faded
 from spark_mjoin.model import Array, OperatorSpec, Position, Tree
 from spark_mjoin.state import checked_json
+from spark_mjoin.state.admitted import Admitted
 from spark_mjoin.state.buckets import BUCKETS, of_hashes
 from spark_mjoin.state.columns import fixed_values, hash_array
 from spark_mjoin.state.directory import ChecksumStream
@@ -103,14 +104,15 @@ class StateStore(Manifests):
                     f"{self.directory.location}, whose plan stores intermediate results and still owes results from "
                     "disk. Run the query as it was until deferredRows is 0, and change it then"
                 )
-        segments = []
+        segments, admitted = [], []
         for number, (operator, member) in enumerate(state.inputs()):
             figures = manifest["operators"][operator.place.number]
+            admitted.append(_admitted(figures, member).to_json())
             mine = [s for s in figures["segments"] if s["input"] == member]
             segments += [{**s, "input": number, "clusters": None} for s in mine]
         inputs = len(manifest["rows"])
         one = {"rows": manifest["rows"], "segments": segments, "results": manifest["results"]}
-        return {**manifest, "operators": [one | {"orders": [""] * inputs, "edges": []}]}
+        return {**manifest, "operators": [one | {"orders": [""] * inputs, "edges": [], "admitted": admitted}]}
 
     def catch_up(self, state: PartitionState, version: int) -> bool:
         """Bring a state from its version to the newest committed one up to `version`, reading only what is new.
@@ -166,6 +168,7 @@ class StateStore(Manifests):
         state.results = figures["results"]
         state.orders = figures["orders"]
         state.edges = edges_from_json(figures["edges"])
+        state.admitted = [_admitted(figures, member) for member in range(len(state.tables))]
 
     def _read_promises(self, state: OperatorState, figures: dict[str, Any]) -> None:
         name = figures["file"]
@@ -562,6 +565,7 @@ def _figures(operator: OperatorState) -> dict[str, Any]:
         "results": operator.results,
         "orders": operator.orders,
         "edges": edges_to_json(operator.edges),
+        "admitted": [admitted.to_json() for admitted in operator.admitted],
     }
     if operator.scans:
         figures["scans"] = operator.scans
@@ -575,6 +579,14 @@ def _figures(operator: OperatorState) -> dict[str, Any]:
         purged = [s.to_json() for s in operator.purged_files]
         figures |= {"promises": {"file": operator.promises_file[0], "purged": purged}}
     return figures
+
+
+def _admitted(figures: Mapping[str, Any], member: int) -> Admitted:
+    """How much of a member was let in, as a manifest says; all, where it is from before anything was shed."""
+    if "admitted" in figures:
+        return Admitted.from_json(figures["admitted"][member])
+    dropped = figures["progress"]["dropped"][member] if figures.get("progress") else 0
+    return Admitted.whole(figures["rows"][member] - dropped)
 
 
 def _files(figures: Mapping[str, Any]) -> Iterator[str]:

@@ -107,19 +107,19 @@ class HashIndex:
         return out
 
     def _resize(self, rows: int) -> None:
-        bits = slot_bits(rows)
+        bits = _slot_bits(rows)
         self.shift = 64 - bits
         self.head = np.full(1 << bits, -1, np.int32)
 
 
-def slot_bits(rows: int) -> int:
+def _slot_bits(rows: int) -> int:
     """Of an index: room for twice the rows at the least, since short chains are worth four bytes a row."""
     return max(10, (rows - 1).bit_length() + 1)
 
 
 def index_bytes(rows: int, hashed: bool) -> int:
     """Bytes of an index over so many rows: slots, links, and hashes where they are stored."""
-    return (4 << slot_bits(rows)) + rows * (12 if hashed else 4) if rows else 0
+    return (4 << _slot_bits(rows)) + rows * (12 if hashed else 4) if rows else 0
 
 
 def indexes_bytes(spec: InputSpec, rows: int) -> int:
@@ -271,6 +271,12 @@ class Table:
         Indexes are counted whether they are there yet or not: a state that was just loaded has none, and must take the
         same decisions as one that was not.
         """
+        return self._rows_bytes() + indexes_bytes(self.spec, self.rows)
+
+    def _rows_bytes(self) -> int:
         rows = sum(column.nbytes(self.rows) for column in self.columns)
-        tracking = 0 if self.bucket_class is None else TRACKING_BYTES * self.rows
-        return rows + tracking + indexes_bytes(self.spec, self.rows)
+        return rows + (0 if self.bucket_class is None else TRACKING_BYTES * self.rows)
+
+    def row_bytes(self) -> float:
+        """The mean of a row, without indexes; 0 where there is none."""
+        return self._rows_bytes() / self.rows if self.rows else 0.0

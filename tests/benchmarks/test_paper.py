@@ -5,7 +5,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from benchmarks.paper import orders, plans
+from benchmarks.paper import orders, plans, resources
 from benchmarks.paper.__main__ import main
 from benchmarks.paper.decomposition import decomposition
 from benchmarks.paper.experiments import EXPERIMENTS, Experiment, permjoin, star
@@ -36,7 +36,7 @@ def test_figure_13_at_the_command_line(tmp_path: Path, capsys: pytest.CaptureFix
 
 
 def test_figures_9_to_11_of_ding_at_the_command_line(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(["--only", "ding9,ding10,ding11", "--scale", "0.05", "--out", str(tmp_path)]) == 0
+    assert main(["--only", "ding9,ding10,ding11", "--scale", "0.1", "--out", str(tmp_path)]) == 0
     said = capsys.readouterr().out
     assert said.count("  OK: ") == 6 + 6 + 4 and said.count("DOES NOT HOLD") == 2
     for name in ("ding9", "ding10", "ding11"):
@@ -123,3 +123,28 @@ def test_work_takes_time() -> None:
     work = Work(hashes=1, moves=2, comparisons=3, disk_rows=39)
     assert work.seconds(1000) == pytest.approx(0.175008e-3 + 2 * 0.426518e-3 + 3 * 0.049133e-3 + 5e-3)
     assert (work + work).seconds(1) == pytest.approx(2 * work.seconds(1))
+
+
+def test_figures_8_to_10_of_kang(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(resources, "SLICES", 60)
+    for experiment, scale, checks in (
+        (resources.admission, 0.2, 4),
+        (resources.memory, 0.35, 3),
+        (resources.both, 0.3, 3),
+    ):
+        outcome = experiment(scale)
+        assert len(outcome.checks) == checks
+        for check in outcome.checks:
+            assert check.holds, f"{check.claim}: {check.figures}"
+    outcome.write(tmp_path)
+    assert (tmp_path / "kang10.png").stat().st_size > 5_000
+
+
+def test_memory_of_the_experiments_is_kept_to() -> None:
+    streams = resources._streams((200.0, 1000.0), (4000, 2000), 60.0)
+    held = resources.memory_of(20_000)
+    simulation = resources._Simulation(
+        resources.Strategy("equal", (1.0, 1.0), (0.5, 0.5)), streams, (1e6, 1e6), held, 100, "unused"
+    )
+    simulation.run()
+    assert 0.8 * held < simulation.most_bytes <= held

@@ -100,14 +100,14 @@ def test_the_columns_of_the_expression_table_are_those_that_are_tested() -> None
 
 def test_every_metric_is_documented_and_exists() -> None:
     manifest = {
-        "batch": BatchCounts([1]).to_json(),
+        "batch": BatchCounts([1], windows=[(1, True)]).to_json(),
         "rows": [1],
         "results": 1,
         "orders": ["o > p"],
         "operators": [{"rows": [1]}],
     }
-    reported = metrics.report([manifest], ["o"], 1, 1.0, "(o p)") | metrics.lag([0])
-    expected = {re.sub("^o(?=[NPR])", "<alias>", name) for name in reported}
+    reported = metrics.report([manifest], ["o"], 1, 1.0, "(o p)", {"o": "p: hash"}) | metrics.lag([0])
+    expected = {re.sub("^o(?=[AENPR])", "<alias>", name) for name in reported}
     assert {cells[0].strip("`") for cells in rows("Metrics")} == expected
 
 

@@ -227,6 +227,7 @@ def test_a_generator_says_how_fast_it_is() -> None:
     assert close(made.matches[0, 1].selectivity, 1 / 1_000_000, 1.5)
     window = section(made, "A WINDOW")
     assert re.search(r"of 10 min: .* = .*/s x 600 s", window)
+    assert re.search(r"of up to \S+ min: fits into 'memory' = \S+ .iB", window)
 
 
 def test_a_source_that_cannot_tell_is_read_from_its_beginning() -> None:

@@ -149,6 +149,20 @@ def test_policies_that_apply_and_the_one_in_force() -> None:
     assert "in force: none, since 'overflow' is fail: the query ends at 8.0 MiB" in failing
 
 
+def test_what_is_given_up_under_overload() -> None:
+    title = "GIVEN UP UNDER OVERLOAD"
+    assert title not in str(explained(join("a b", on="k", memory="8m")))
+    assert "input that takes longer than it took to arrive, once a batch takes 5 s" in section(
+        explained(join("a b", on="k", overflow="shed", minRecall="0.9")), title
+    )
+    full = section(explained(join("a b", on="k", overflow="shed", memory="8m", maxDelay="2 seconds")), title)
+    assert "input that would make a batch take longer than 2 s" in full
+    assert "rows that come when memory of 8.0 MiB is full: they are not kept" in full
+    made = explained(join("a b", on="k", overflow="shrink", memory="8m", window="100 rows"))
+    assert "the oldest rows, when memory of 8.0 MiB is full: windows get shorter" in section(made, title)
+    assert "FLUSH POLICIES" not in str(made)
+
+
 # --- figures -------------------------------------------------------------------------------------------------------
 
 RATES = {"source.a.expectedRowsPerSecond": "100", "source.b.expectedRowsPerSecond": "50"}
@@ -165,11 +179,13 @@ def test_windows_are_shown_with_the_rows_that_are_inside(monkeypatch: pytest.Mon
     made = explained(STAR | RATES | timed)
     shown = [re.split(r"  +", line.strip()) for line in section(made, "WINDOWS").splitlines()[1:4]]
     assert shown == [
-        ["a", "10 min", "at", "1 min", "60,000"],
-        ["b", "500 rows", "at", "1 min", "500"],
-        ["c", "none: its rows stay", "at", "1 min", "all"],
+        ["a", "10 min", "at", "1 min", "60,000", "99,000"],  # and a minute of rows that are not late, and half of all
+        ["b", "500 rows", "at", "1 min", "500", "750"],
+        ["c", "none: its rows stay", "at", "1 min", "3,600", "3,600"],
     ]
     assert "because: a join with windows stores no intermediate results" in section(made, "PLAN")
+    unknown = section(explained(STAR | timed), "WINDOWS")
+    assert re.search(r"a +10 min +at +1 min +\? +\?\n", unknown) and re.search(r"b .* up to 500 +\?\n", unknown)
 
 
 def test_promises_are_shown() -> None:

@@ -77,7 +77,7 @@ class Run:
             counts: dict[str, Any] = {}
             for manifest in self.manifests():
                 for name, value in manifest["batch"].items():
-                    if name != "rowsIn":
+                    if not isinstance(value, list):
                         counts[name] = counts.get(name, 0) + value
             self.counts.append(counts)
             yield counts

@@ -11,8 +11,10 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 import pytest
+from pyspark.sql.datasource import CaseInsensitiveDict
 
 from spark_mjoin import task
+from spark_mjoin.datasource import MJoinDataSource
 from spark_mjoin.errors import MemoryBudgetError, OptionError, StateError
 from spark_mjoin.metrics import edges_from_json
 from spark_mjoin.phases import replan
@@ -311,3 +313,20 @@ def test_before_the_first_row_orders_follow_what_the_user_expects(tmp_path: Path
 
     assert planned(expected | selective) == (((2, 1), (2, 0), (0, 1)),)
     assert planned(selective) is None  # nothing is known of the rows: the task goes by what comes
+
+
+def test_a_batch_read_runs_the_tree_that_the_user_expects_to_pay(tmp_path: Path) -> None:
+    """There is no later batch that could change it; what tasks probe first they find out themselves."""
+    rates = {
+        f"source.{alias}.expectedRowsPerSecond": rate for alias, rate in {"a": "100", "b": "100", "c": "400"}.items()
+    }
+    options = scripted(chain(4), CHAIN, **rates, expectedSelectivity="a.b: 0.00001, b.c: 0.1")
+    source = MJoinDataSource(CaseInsensitiveDict(options))
+    batch = source.reader(source.schema())
+    partitions = batch.partitions()
+    assert [p.task.plan.tree for p in partitions] == [((0, 1), 2)] and not partitions[0].task.plan.orders
+    found = pa.Table.from_batches([b for p in partitions for b in batch.read(p)])
+    expected = results_of(scripted(chain(4), CHAIN, plan="(a b c)"), tmp_path)
+    assert rows(found) == expected and expected
+    alone = MJoinDataSource(CaseInsensitiveDict(scripted(chain(4), CHAIN)))
+    assert [p.task.plan.tree for p in alone.reader(alone.schema()).partitions()] == [(0, 1, 2)]

@@ -155,6 +155,15 @@ def test_access_is_planned_from_counts_of_probes() -> None:
     assert scans_of([figures((1000, 1_000_000), (2000, 400_000), (200, 8), dropped=1)]) == set()  # a comes often
 
 
+def test_streams_that_grow_alike_look_up() -> None:
+    """From the first batch on, when a scan of the few rows would be cheaper than an index of them."""
+    for batch in range(1, 20):
+        rows = 50_000 * batch
+        arrived = 50_000 * (1 - 0.75**batch) / 0.25
+        chunks = arrived / 50_000
+        assert scans_of([figures((rows, rows), (round(arrived),) * 2, (chunks,) * 2, dropped=0)]) == set()
+
+
 def test_partitions_read_the_same_chunks() -> None:
     """Each of four partitions has a quarter of the rows and of the arrivals, and all the chunks."""
     part = figures((250, 250_000), (5, 100_000), (2, 8), dropped=1)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 from itertools import product
-from time import perf_counter
+from time import process_time
 
 import pytest
 from hypothesis import given, settings
@@ -150,9 +150,9 @@ def test_two_inputs_have_one_plan() -> None:
 def test_seven_inputs_take_no_time_and_ten_little() -> None:
     for count, seconds in ((7, 5), (10, 5)):
         many = star(count, 50, [10.0] * count)
-        began = perf_counter()
+        began = process_time()  # other processes do not count
         choice = choose(many.spec, many, TABLE_3, horizon=10)
-        assert perf_counter() - began < seconds
+        assert process_time() - began < seconds
         assert leaves(choice.tree) == frozenset(range(count))
 
 

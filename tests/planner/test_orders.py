@@ -1,5 +1,6 @@
 """Probing orders: the best of all that are possible, changed on evidence only, with a reason in figures."""
 
+import logging
 import random
 from collections.abc import Sequence
 from itertools import permutations
@@ -93,6 +94,18 @@ def oracle_no_order_is_cheaper_by_what_was_measured(shape: str, residual: bool) 
         for origin in range(5):
             chosen = cost(statistics, origin, best(statistics, origin, statistics.rows))
             assert chosen == pytest.approx(min(cost(statistics, origin, o) for o in valid_orders(spec, origin)))
+
+
+@pytest.mark.parametrize(("inputs", "first"), [(8, (3, 2)), (9, (5, 6))])
+def test_up_to_eight_inputs_a_selective_one_behind_another_is_found(inputs: int, first: Targets) -> None:
+    """From the middle of a chain two matches a row on one side, and behind them nearly none; 1.5 on the other."""
+    spec = graph("chain", inputs, random.Random(1))
+    fan_outs = {(a - 1, a): 0.0015 for a in range(1, inputs)} | {(3, 4): 0.002, (2, 3): 1e-6}
+    statistics = Statistics.of(spec, [1000.0] * inputs, given=fan_outs)
+    chosen = best(statistics, 4, statistics.rows)
+    assert chosen[:2] == first
+    least = min(by_sizes(statistics, 4, order) for order in valid_orders_of_a_chain(4, inputs))
+    assert (by_sizes(statistics, 4, chosen) == pytest.approx(least)) == (inputs <= orders.EXACT_INPUTS)
 
 
 def test_many_inputs_are_ordered_step_by_step() -> None:
@@ -194,6 +207,17 @@ def test_what_is_expected_plans_the_first_batch() -> None:
 
 def targets(probing: Probing, edges: Edges, sizes: Sequence[int] = (1000, 999, 1000)) -> list[int]:
     return [step.target for step in probing.order(0, sizes, {}, edges).steps]
+
+
+def test_a_task_says_why_it_changes_an_order(caplog: pytest.LogCaptureFixture) -> None:
+    probing = Probing.unplanned(seen(1, 1, 1).spec)
+    with caplog.at_level(logging.INFO, "spark_mjoin.planner.orders"):
+        assert targets(probing, dict(seen(1000, 9.0, 0.01).edges)) == [2, 1]
+        assert targets(probing, dict(seen(3000, 9.0, 0.01).edges)) == [2, 1]
+        assert targets(probing, dict(seen(9000, 0.01, 9.0).edges)) == [1, 2]
+    first, second = (record.message for record in caplog.records)
+    assert first.startswith("probing order of r0: r2 before r1: 0.")
+    assert second.startswith("probing order of r0: r1 before r2: 0.")
 
 
 def test_a_task_keeps_to_the_plan_and_otherwise_learns(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -1,0 +1,332 @@
+"""Figures 8 to 11 of Kang, Naughton and Viglas, "Evaluating Window Joins over Unbounded Streams": scarce resources.
+
+Two streams, A and B, with keys drawn evenly. Both join in the engine itself: `Pipeline` lets in the part of each stream
+that a strategy says (state.admitted), and shortens windows to the part of the memory that it says (phases.shrinking).
+Time is that of the arrivals: the paper's rate of service is given, and a strategy lets in no more than that. No clock
+is looked at, so every run is the same.
+
+    figure 8    rates are limited, windows are fixed      which stream is sampled how much
+    figure 9    memory is limited, rates are fixed        which window gets how much memory
+    figure 10   both are limited                          five ways to divide both
+    figure 11   the same over a grid                      the surface of equation 14
+
+Each has the engine's own choice (planner.admission, planner.allocation) as one more strategy. Memory is in rows in the
+paper, and in accounted bytes here, indexes included. So that the smallest index is not most of it, figures 9 to 11 have
+LARGER times the paper's rates, memory and keys, which makes LARGER times the results.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import pyarrow as pa
+
+from benchmarks.paper.inputs import Stream, batch, poisson
+from benchmarks.paper.machine import Work
+from benchmarks.paper.outcome import Check, Outcome, Panel
+from benchmarks.paper.virtual import Run, Simulation, scratch
+from spark_mjoin.config import Options
+from spark_mjoin.metrics import BatchCounts
+from spark_mjoin.model import WHOLE, BatchPlan, Expiry, Room
+from spark_mjoin.phases.pipeline import Pipeline
+from spark_mjoin.planner import tree as trees
+from spark_mjoin.planner.admission import shares
+from spark_mjoin.planner.allocation import divide, divide_all
+from spark_mjoin.planner.graph import plan_join
+from spark_mjoin.planner.watermarks import advance
+from spark_mjoin.schema import TIMESTAMP
+from spark_mjoin.state.partition import PartitionState
+from spark_mjoin.state.store import StateStore
+from spark_mjoin.state.table import TRACKING_BYTES, index_bytes
+
+LARGER = 20
+SLICES = 300  # of a run, each a batch
+ROW_BYTES = 3 * 8 + TRACKING_BYTES  # id, key and event time
+NEAR = (
+    0.97  # of the best, for the engine's own choice: strategies are compared on the same streams, sampled differently
+)
+QUERY = "SELECT a.id AS x, b.id AS y FROM a JOIN b ON a.k = b.k"
+
+
+@dataclass(frozen=True)
+class Strategy:
+    name: str
+    let_in: tuple[float, float]  # of A and B, parts of 1
+    memory: tuple[float, float] | None = None  # for the windows of A and B, parts of 1; None: no limit
+
+
+def run(
+    strategy: Strategy,
+    streams: Mapping[str, Stream],
+    windows: tuple[float, float],
+    memory_bytes: int = 0,
+    slices: int | None = None,
+) -> Run:
+    """Results over time under a strategy, with windows in seconds."""
+    with scratch() as directory:
+        return _Simulation(strategy, streams, windows, memory_bytes, slices or SLICES, str(directory)).run()
+
+
+class _Simulation(Simulation):
+    def __init__(
+        self,
+        strategy: Strategy,
+        streams: Mapping[str, Stream],
+        windows: tuple[float, float],
+        memory_bytes: int,
+        slices: int,
+        directory: str,
+    ) -> None:
+        super().__init__(strategy.name, streams, 0.0, float("inf"), slices)
+        options = {"query": QUERY}
+        for name, seconds in zip(streams, windows, strict=True):
+            options |= {
+                f"source.{name}.format": "arrow",
+                f"source.{name}.window": f"{round(seconds * 1e6)} microseconds",
+                f"source.{name}.timestamp": "ts",
+                f"source.{name}.watermark": "0 seconds",
+            }
+        parsed = Options.parse(options)
+        self._spec = plan_join(parsed, [streams[s.alias].rows.schema for s in parsed.sources])
+        tree = trees.single(2)
+        state = PartitionState.empty(tree, trees.layout(self._spec, tree), {})
+        self._admission = tuple(max(1, min(WHOLE, round(WHOLE * part))) for part in strategy.let_in)
+        self._room = None if strategy.memory is None else Room(memory_bytes, strategy.memory)
+        counts = BatchCounts([0, 0])
+        store = StateStore(directory, 0)
+        self._pipeline = Pipeline(state, store, self._plan(), 1, "run", counts, lambda: 0.0, lambda state: None)
+        self._arriving: list[tuple[int, pa.RecordBatch]] = []
+        self.most_bytes = 0
+
+    def _plan(self, marks: tuple[int | None, ...] = (None, None)) -> BatchPlan:
+        expiry = Expiry(marks, active=True)
+        return BatchPlan(trees.single(2), expiry=expiry, admission=self._admission, room=self._room)
+
+    def arrive(self, stream: str, rows: pa.RecordBatch) -> None:
+        self._arriving.append(("ab".index(stream), rows))
+
+    def slice_ended(self) -> None:
+        progress = self._pipeline.state.root.progress
+        self._pipeline.plan = self._plan(advance(self._spec, progress.watermarks, progress.seen, ()))
+        for results in self._pipeline.arrivals(iter(self._arriving), (0, 1)):
+            self.results += results.num_rows
+        self._arriving = []
+        self.most_bytes = max(self.most_bytes, self._pipeline.state.nbytes())
+
+    def disk_work(self, ended: bool) -> bool:
+        return False
+
+    def work(self) -> Work:
+        return Work.of(self._pipeline.counts.work())
+
+    def rows_flushed(self) -> int:
+        return 0
+
+    def comparisons(self) -> tuple[int, ...]:
+        return ()
+
+
+def _streams(rates: tuple[float, float], keys: tuple[int, int], seconds: float) -> dict[str, Stream]:
+    """A and B; the keys of one are among those of the other, so the smaller selectivity is that of the join."""
+    out = {}
+    for seed, (name, rate, values) in enumerate(zip("ab", rates, keys, strict=True), 80):
+        rows = round(rate * seconds)
+        at = poisson(rows, 1 / rate, seed)
+        columns = {
+            "id": np.arange(rows, dtype=np.int64),
+            "k": np.random.Generator(np.random.Philox(seed + 10)).integers(0, values, rows),
+        }
+        times = pa.array((at * 1e6).astype(np.int64)).cast(TIMESTAMP)
+        out[name] = Stream(batch(columns).append_column("ts", times), at)
+    return out
+
+
+def memory_of(rows: float) -> int:
+    """Accounted bytes of so many rows in one window."""
+    return int(rows * ROW_BYTES + index_bytes(round(rows), hashed=False))
+
+
+def _table(runs: Sequence[Run], expected: Mapping[str, float], seconds: float) -> Iterator[list[object]]:
+    for r in runs:
+        late = r.between(seconds / 2, r.finished) / (seconds / 2)
+        yield [r.plan, r.total, f"{late:.1f}", f"{expected[r.plan]:.1f}"]
+
+
+def _best(runs: Sequence[Run], name: str, claim: str, chosen: str | None = None) -> list[Check]:
+    """That a strategy gives the most of all, and that the engine's own is as good."""
+    totals = {r.plan: r.total for r in runs}
+    others = {plan: total for plan, total in totals.items() if plan not in (name, chosen)}
+    shown = ", ".join(f"{plan} {total:,}" for plan, total in totals.items() if plan != chosen)
+    checks = [Check(claim, totals[name] > max(others.values()), shown)]
+    if chosen is not None:
+        checks.append(
+            Check(
+                f"the engine's own choice gives at least {NEAR:.0%} of the best",
+                totals[chosen] >= NEAR * max(totals.values()),
+                f"{totals[chosen]:,} of {max(totals.values()):,}",
+            )
+        )
+    return checks
+
+
+HEADER = ["strategy", "results", "per second in the second half", "by the paper's equation"]
+
+
+# --- figure 8: too little time -------------------------------------------------------------------------------------
+
+
+def admission(scale: float) -> Outcome:
+    """Section 4.2: 80 and 20 rows per second, of which ten can be taken."""
+    seconds, rates, windows, service = 2000 * scale, (80.0, 20.0), (9.0, 1.0), 10.0
+    streams = _streams(rates, (50, 12), seconds)
+    regulated = {
+        "λ proportional": (8.0, 2.0),
+        "λ inverse": (2.0, 8.0),
+        "T proportional": (9.0, 1.0),
+        "T inverse": (1.0, 9.0),
+        "equal": (5.0, 5.0),
+        "chosen": tuple(shares(rates, service)),
+    }
+    runs = [run(Strategy(name, (a / rates[0], b / rates[1])), streams, windows) for name, (a, b) in regulated.items()]
+    expected = {name: 1 / 50 * a * b * sum(windows) for name, (a, b) in regulated.items()}
+    totals = {r.plan: r.total for r in runs}
+    checks = _best(runs, "equal", "equal distribution gives the most results", "chosen")
+    for kind in ("λ", "T"):
+        a, b = totals[f"{kind} proportional"], totals[f"{kind} inverse"]
+        checks.append(
+            Check(f"{kind} proportional and inverse differ little", abs(a - b) < 0.15 * max(a, b), f"{a:,} and {b:,}")
+        )
+    panel = Panel("rates are limited", runs, seconds)
+    table = list(_table(runs, expected, seconds))
+    return Outcome("kang8", "Kang, figure 8: computing resources", [panel], checks, HEADER, table)
+
+
+# --- figure 9: too little memory -----------------------------------------------------------------------------------
+
+FOR_EVER = 1e6  # seconds: windows are what memory makes them
+
+
+def memory(scale: float) -> Outcome:
+    """Section 4.3, rates that are fixed: 10 and 50 rows per second, memory for a thousand rows."""
+    seconds, rates, rows = 400 * scale, (10.0 * LARGER, 50.0 * LARGER), 1000.0 * LARGER
+    keys = (200 * LARGER, 100 * LARGER)
+    streams = _streams(rates, keys, seconds)
+    chosen = divide(rates, [rate * FOR_EVER for rate in rates], (1.0, 1.0), rows)
+    parts = {
+        "Max A": (1.0, 0.0),
+        "Max B": (0.0, 1.0),
+        "λ proportional": (1 / 6, 5 / 6),
+        "λ inverse": (5 / 6, 1 / 6),
+        "equal": (0.5, 0.5),
+        "chosen": (chosen[0] / rows, chosen[1] / rows),
+    }
+    held = memory_of(rows)
+    runs = [run(Strategy(name, (1.0, 1.0), part), streams, (FOR_EVER, FOR_EVER), held) for name, part in parts.items()]
+    expected = {n: rows / keys[0] * (rates[1] * a + rates[0] * b) for n, (a, b) in parts.items()}
+    totals = {r.plan: r.total for r in runs}
+    checks = _best(runs, "Max A", "all memory to the slower stream gives the most results", "chosen")
+    between = [total for plan, total in totals.items() if plan not in ("Max A", "Max B", "chosen")]
+    checks += [
+        Check(
+            "all memory to the faster stream gives the fewest, and the others are between",
+            totals["Max B"] < min(between) and max(between) < totals["Max A"],
+            f"Max B {totals['Max B']:,}, others {min(between):,} to {max(between):,}",
+        ),
+    ]
+    panel = Panel("memory is limited", runs, seconds)
+    table = list(_table(runs, expected, seconds))
+    return Outcome("kang9", "Kang, figure 9: memory", [panel], checks, HEADER, table)
+
+
+# --- figures 10 and 11: too little of both -------------------------------------------------------------------------
+
+SERVICE, ROWS, KEYS = 10.0 * LARGER, 100.0 * LARGER, 100 * LARGER
+OFFERED = (20.0 * LARGER, 20.0 * LARGER)
+MOST = 0.9  # of the service rate, for the stream that has the most: with all of it the other would stop
+
+
+def _both(x: float, a: float, name: str = "") -> Strategy:
+    """A fraction x of the service rate to stream A, and a of the memory to its window."""
+    let_in = (SERVICE * x / OFFERED[0], SERVICE * (1 - x) / OFFERED[1])
+    return Strategy(name or f"A = {a:g} M", let_in, (a, 1 - a))
+
+
+def both(scale: float) -> Outcome:
+    """Section 4.3, rates and windows that are free: five ways to divide ten rows a second and memory for a hundred."""
+    seconds = 400 * scale
+    streams = _streams(OFFERED, (KEYS, KEYS), seconds)
+    span = ROWS / (SERVICE * (1 - MOST))  # in which the rest of the service rate fills a window
+    let_in, windows = divide_all(OFFERED, SERVICE, (span, span), (1.0, 1.0), ROWS)
+    ways = {
+        "Max A / Max λa": (MOST, 1.0),
+        "Max A / Max λb": (1 - MOST, 1.0),
+        "Max B / Max λa": (MOST, 0.0),
+        "Max B / Max λb": (1 - MOST, 0.0),
+        "equal": (0.5, 0.5),
+        "chosen": (let_in[0] / sum(let_in), windows[0] / sum(windows)),
+    }
+    held = memory_of(ROWS)
+    runs = [run(_both(x, a, name), streams, (FOR_EVER, FOR_EVER), held) for name, (x, a) in ways.items()]
+    expected = {name: SERVICE * ROWS / KEYS * (x * (1 - a) + (1 - x) * a) for name, (x, a) in ways.items()}
+    totals = {r.plan: r.total for r in runs}
+    crossed = [totals["Max A / Max λb"], totals["Max B / Max λa"]]
+    same = [totals["Max A / Max λa"], totals["Max B / Max λb"]]
+    checks = [
+        Check(
+            "the window of one stream and the rate of the other at their largest give the most",
+            min(crossed) > totals["equal"],
+            f"{crossed[0]:,} and {crossed[1]:,} to {totals['equal']:,} of equal distribution",
+        ),
+        Check(
+            "the window and the rate of the same stream at their largest give the fewest",
+            max(same) < totals["equal"],
+            f"{same[0]:,} and {same[1]:,}",
+        ),
+        Check(
+            f"the engine's own choice gives at least {NEAR:.0%} of the best",
+            totals["chosen"] >= NEAR * max(totals.values()),
+            f"{totals['chosen']:,} of {max(totals.values()):,}",
+        ),
+    ]
+    panel = Panel("rates and memory are limited", runs, seconds)
+    table = list(_table(runs, expected, seconds))
+    return Outcome("kang10", "Kang, figure 10: computing resources and memory", [panel], checks, HEADER, table)
+
+
+def surface(scale: float) -> Outcome:
+    """Figure 11: the rate of results over the division of rates, x, and that of memory, A."""
+    seconds = 200 * scale
+    streams = _streams(OFFERED, (KEYS, KEYS), seconds)
+    steps, fractions = (0.0, 0.25, 0.5, 0.75, 1.0), (0.1, 0.3, 0.5, 0.7, 0.9)
+    held = memory_of(ROWS)
+    grid = {x: [run(_both(x, a), streams, (FOR_EVER, FOR_EVER), held, 150) for a in steps] for x in fractions}
+    rates = {(x, a): r.between(seconds / 2, seconds) for x, of in grid.items() for a, r in zip(steps, of, strict=True)}
+    best, second = sorted(rates, key=lambda at: -rates[at])[:2]
+    low, next_low = sorted(rates, key=lambda at: rates[at])[:2]
+    middle = [rates[0.5, a] for a in steps]
+    checks = [
+        Check(
+            "there are two maxima, where one stream has the memory and the other the rate",
+            {best, second} == {(0.1, 1.0), (0.9, 0.0)},
+            f"{rates[best]:,} at x = {best[0]:g}, A = {best[1]:g} M; {rates[second]:,} at x = {second[0]:g}, "
+            f"A = {second[1]:g} M",
+        ),
+        Check(
+            "and two minima, where one stream has both",
+            {low, next_low} == {(0.1, 0.0), (0.9, 1.0)},
+            f"{rates[low]:,} at x = {low[0]:g}, A = {low[1]:g} M; {rates[next_low]:,} at x = {next_low[0]:g}, "
+            f"A = {next_low[1]:g} M",
+        ),
+        Check(
+            "with equal rates the division of memory does not matter (within 15 %)",
+            min(middle) > 0.85 * max(middle),
+            ", ".join(f"{n:,}" for n in middle),
+        ),
+    ]
+    panels = [Panel(f"x = {x:g} of the rate to A", grid[x], seconds) for x in (0.1, 0.5, 0.9)]
+    header = ["x", *(f"A = {a:g} M" for a in steps)]
+    table = [[f"{x:g}", *(rates[x, a] for a in steps)] for x in fractions]
+    title = "Kang, figure 11: results of the second half over x and A"
+    return Outcome("kang11", title, panels, checks, header, table)

@@ -1,0 +1,145 @@
+"""How much of each input the next batch lets in, when input outruns the join (Kang 2003, section 4.2).
+
+    what batches took, and how long ──> rows that the next one can take ──> shared over the inputs ──> parts of each
+
+Shares. The results of a batch are, up to a constant, the product of the rows that are let in of each input: with
+windows of size T the rate of results is sum_i r_i prod_{j != i} r_j T_j = (prod r_j) (sum_i prod_{j != i} T_j), and
+without windows the product of all rows. Given their sum, the product is largest when they are equal; an input that has
+fewer rows than that gives all, and the others share the rest equally. So for two inputs it is what the paper says, and
+neither windows nor selectivities matter.
+
+Time. A batch takes `overhead`, in which no task works, and a time that grows with the rows that are let in, at the
+measured rate of service. It may take `maxDelay`; without it as long as its input took to arrive, or FREE_SECONDS. Then
+delay does not grow, and what has built up goes down. Reading the rest of the input costs time too: that lowers the
+rate of service that is measured, until the fractions fit.
+
+Promise. With `minRecall` the number of rows is raised until no result can be less likely than that: for an arriving row
+of any input, its fraction times the least ones that the others have, in the state or from now on. Sharing more rows
+equally is also the cheapest way to get there. A batch may take longer then.
+
+Pure: times come from outside. The decision is part of the offset, so a replay asks nobody.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from spark_mjoin.model import WHOLE
+
+FREE_SECONDS = 5.0  # that a batch may take before anything is shed, unless `maxDelay` says otherwise
+RECOVERY = 0.9  # of the time in which its input arrived, that a batch may take
+LEAST_PARTS = WHOLE // 1024  # of an input, that are always let in
+LEAST_WORK = 0.1  # of the time that a batch may take, that is left for tasks whatever the overhead
+FADING = 0.5  # what is left of older measurements after a batch
+STEADY = 1.05  # fractions stay as they are while they could be raised by less
+
+Parts = tuple[int, ...]
+
+
+@dataclass
+class Load:
+    """What batches took, and how long: smoothed, as far as this process has seen it."""
+
+    inputs: int
+    rates: list[float] = field(default_factory=list)  # rows per second that arrive, let in or not; empty: not known
+    offered: list[float] = field(default_factory=list)  # rows of the last batch, let in or not
+    overhead: float = 0.0  # seconds of a batch before tasks begin
+    _rows: float = 0.0
+    _seconds: float = 0.0
+
+    @property
+    def service(self) -> float:
+        """Rows that tasks take in per second; 0 where it is not known."""
+        return self._rows / self._seconds if self._seconds > 0 else 0.0
+
+    def note(
+        self, taken: Sequence[int], parts: Parts, arrived_seconds: float | None, worked: float, overhead: float
+    ) -> None:
+        """A batch is over: rows of each input that were let in, by which parts, and what it took.
+
+        arrived_seconds: in which its input had arrived; None where nobody knows, as for the first.
+        """
+        self.offered = [rows * WHOLE / part for rows, part in zip(taken, parts, strict=True)]
+        if arrived_seconds is not None and arrived_seconds > 0:
+            seen = [rows / arrived_seconds for rows in self.offered]
+            old = self.rates or seen
+            self.rates = [FADING * a + (1 - FADING) * b for a, b in zip(old, seen, strict=True)]
+        if sum(taken) and worked > 0:
+            self.overhead = FADING * self.overhead + (1 - FADING) * overhead if self._seconds else overhead
+            self._rows = FADING * self._rows + sum(taken)
+            self._seconds = FADING * self._seconds + worked
+
+    def expected(self, seconds: float | None) -> list[float]:
+        """Rows of each input in the next batch, which arrived in so many seconds; None: as many as in the last."""
+        return self.offered if seconds is None else [rate * seconds for rate in self.rates]
+
+
+@dataclass(frozen=True)
+class Promise:
+    max_delay: float | None = None  # seconds
+    min_recall: float | None = None
+
+
+def admit(load: Load, before: Parts | None, seconds: float | None, promise: Promise, least: Sequence[float]) -> Parts:
+    """How much of each input the next batch lets in.
+
+    before: what the last one did; seconds: in which its input arrived, None where nothing arrives any more; least: the
+    smallest fraction of each input that is in the state.
+    """
+    everything = (WHOLE,) * load.inputs
+    if seconds is None and promise.max_delay is None:
+        return everything  # delay cannot grow
+    rows = load.expected(seconds)
+    if not rows or not load.service:
+        return before or everything
+    may_take = promise.max_delay or max(FREE_SECONDS, RECOVERY * (seconds or 0.0))
+    capacity = load.service * max(may_take - load.overhead, LEAST_WORK * may_take)
+    if sum(rows) <= capacity:
+        return everything
+    parts = _parts(rows, capacity)
+    if promise.min_recall is not None and not keeps(parts, least, promise.min_recall):
+        parts = _raised(rows, capacity, least, promise.min_recall)
+    if before is not None and all(b <= p <= STEADY * b for b, p in zip(before, parts, strict=True)):
+        return before
+    return parts
+
+
+def least_fractions(committed: Sequence[Mapping[str, Any]], inputs: int) -> list[float]:
+    """The smallest fraction of each input that is in the state, from the manifests of its partitions."""
+    found = [manifest["batch"].get("leastFractions", [1.0] * inputs) for manifest in committed]
+    return [min((of[i] for of in found), default=1.0) for i in range(inputs)]
+
+
+def shares(rows: Sequence[float], capacity: float) -> list[float]:
+    """Rows of each input to be let in so that their product is maximal, given how many there are and fit in all."""
+    out, left = [0.0] * len(rows), capacity
+    for place, i in enumerate(sorted(range(len(rows)), key=lambda i: rows[i])):
+        out[i] = min(rows[i], left / (len(rows) - place))
+        left -= out[i]
+    return out
+
+
+def keeps(parts: Parts, least: Sequence[float], recall: float) -> bool:
+    """Whether no result with a row that arrives now is less likely than `recall`."""
+    lowest = [min(p / WHOLE, old) for p, old in zip(parts, least, strict=True)]
+    return all(
+        part / WHOLE * math.prod(low for j, low in enumerate(lowest) if j != i) >= recall - 1e-9
+        for i, part in enumerate(parts)
+    )
+
+
+def _raised(rows: Sequence[float], capacity: float, least: Sequence[float], recall: float) -> Parts:
+    """The smallest shares, of more rows than there is time for, that keep a promise."""
+    low, high = capacity, sum(rows)
+    for _ in range(40):
+        middle = (low + high) / 2
+        low, high = (low, middle) if keeps(_parts(rows, middle), least, recall) else (middle, high)
+    return _parts(rows, high)
+
+
+def _parts(rows: Sequence[float], capacity: float) -> Parts:
+    pairs = zip(shares(rows, capacity), rows, strict=True)
+    return tuple(max(LEAST_PARTS, min(WHOLE, math.ceil(WHOLE * s / r))) if r > 0 else WHOLE for s, r in pairs)
