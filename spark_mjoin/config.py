@@ -116,7 +116,7 @@ class Options:
         settings = _settings(top, _expected(top, per_source))
         _check_overflow(settings, sources)
         emit = _choice(top, "emitPunctuations", ("true", "false"), "false") == "true"
-        _check_promises(top, sources)
+        _check_promises(top, sources, settings)
         return cls(sources, query, on, settings, emit)
 
 
@@ -300,7 +300,14 @@ def _columns(text: str, option: str) -> tuple[str, ...]:
     return columns
 
 
-def _check_promises(top: Mapping[str, str], sources: tuple[SourceOptions, ...]) -> None:
+def _check_promises(top: Mapping[str, str], sources: tuple[SourceOptions, ...], settings: Settings) -> None:
+    promising = next((source.alias for source in sources if source.promised), None)
+    if promising is not None and settings.overflow in ("shed", "shrink"):
+        raise OptionError(
+            f"option 'overflow': '{settings.overflow}' leaves out rows, and source '{promising}' promises which rows do"
+            " not come: what one lets go cannot be told from what the other does. Take 'spill' or 'fail', or leave out"
+            f" the punctuations and constraints of '{promising}'"
+        )
     given = [name for name in _PROMISES[1:] if name.lower() in top]
     if given and not any(source.promised for source in sources):
         raise OptionError(

@@ -137,11 +137,11 @@ class BatchCounts:
     rows_late: int = 0
     rows_shed: int = 0
     rows_purged: int = 0
-    rows_shrunk: int = 0
     rows_dropped: int = 0  # that arrived and were never stored, since nothing that comes can match them
     punctuations: int = 0  # that arrived; counted by the first partition
     promises_broken: int = 0
     purging: WorkCounts = field(default_factory=WorkCounts)  # of looking through rows and moving those that stay
+    rows_shrunk: int = 0
     rows_resident: int = 0
     rows_deferred: int = 0
     expected_results: float = 0.0  # what the rows so far are expected to give in all
@@ -192,10 +192,10 @@ class BatchCounts:
             "rowsLate": self.rows_late,
             "rowsShed": self.rows_shed,
             "rowsPurged": self.rows_purged,
-            "rowsShrunk": self.rows_shrunk,
             "rowsDropped": self.rows_dropped,
             "numInputPunctuations": self.punctuations,
             "promisesBroken": self.promises_broken,
+            "rowsShrunk": self.rows_shrunk,
             "numRowsInMemory": self.rows_resident,
             "deferredRows": self.rows_deferred,
             "expectedResults": self.expected_results,
@@ -226,10 +226,10 @@ _SUMMED = (
     "rowsLate",
     "rowsShed",
     "rowsPurged",
-    "rowsShrunk",
     "rowsDropped",
     "numInputPunctuations",
     "promisesBroken",
+    "rowsShrunk",
     "deferredRows",
     "stateCacheHits",
 )

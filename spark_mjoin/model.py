@@ -348,6 +348,14 @@ class Expiry:
 
 
 @dataclass(frozen=True)
+class Purging:
+    """When rows leave that promises have made useless, and whether promises are checked."""
+
+    every: int  # punctuations
+    verify: str = "off"
+
+
+@dataclass(frozen=True)
 class Room:
     """The memory of a join that has no disk to go to: decided on the driver and recorded in the offset."""
 
@@ -355,14 +363,6 @@ class Room:
     parts: (
         tuple[float, ...] | None
     )  # of it, for the rows of each input; None: what comes when it is full only passes by
-
-
-@dataclass(frozen=True)
-class Purging:
-    """When rows leave that promises have made useless, and whether promises are checked."""
-
-    every: int  # punctuations
-    verify: str = "off"
 
 
 @dataclass(frozen=True)

@@ -97,8 +97,8 @@ class MJoinBatchReader(DataSourceReader):
         planner, nothing = Planner(self._spec, settings, calibrated()), [None] * settings.partitions
         before, expiry = Plan(trees.single(inputs)), Expiry((None,) * inputs) if self._spec.windowed else None
         plan = planner.next_batch(before, nothing, list(start), [0.0] * inputs, ended=True).plan
-        # No later batch could correct orders: tasks choose them.
-        plan = replace(plan, orders=(), expiry=expiry, purging=_purging(self._spec, settings))
+        purging = _purging(self._spec, settings)
+        plan = replace(plan, orders=(), expiry=expiry, purging=purging)  # no batch corrects orders: tasks choose them
         return [
             JoinPartition(
                 PartitionTask(
@@ -192,9 +192,9 @@ class MJoinStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         next_plan = planned.plan
         if self._spec.windowed:
             next_plan = replace(next_plan, expiry=self._expiry(start, positions))
+        next_plan = replace(next_plan, purging=_purging(self._spec, self._settings))
         admission, room = self._admission(start)
         next_plan = replace(next_plan, admission=admission, room=room)
-        next_plan = replace(next_plan, purging=_purging(self._spec, self._settings))
         body = next_plan.to_json(len(self._spec.inputs))
         plan = {"plan": body} if body else {}
         return {"query": start["query"], "version": start["version"] + 1, "positions": positions, **plan}

@@ -234,9 +234,12 @@ class Delivered:
         rows, keys = self._joint((key_class,))
         if not rows.size:
             return
-        known = distinct(keys)
-        order = range(size(known) - 1, -1, -1) if not descending else range(size(known))
-        seen = [_item(known, at) for at in order[:2]]
+        if isinstance(keys, np.ndarray):
+            seen: list[Any] = [int(keys.min() if descending else keys.max())]
+        else:
+            known = distinct(keys)
+            order = range(size(known)) if descending else range(size(known) - 1, -1, -1)
+            seen = [_item(known, at) for at in order[:2]]
         old = promise.edge
         if old is not None:
             seen.append(old)

@@ -110,6 +110,16 @@ class Pipeline:
         verify = "off" if self.plan.purging is None else self.plan.purging.verify
         return arrival.arrive(operator, member, batch, share, self.counts, probing, parts, verify)
 
+    def _let_go(self, operator: OperatorState, member: int, before: int, plan: Purging) -> Iterator[None]:
+        """After rows have come and probed: those that nothing can match any more are not stored; a sweep, if due."""
+        gone = purge.drops(operator, member, before)
+        if gone is not None:
+            yield None
+            purge.drop_last(operator, member, before, gone, self.counts)
+        if purge.is_due(operator, plan):
+            yield None
+            purge.sweep(operator, plan, self.counts, all_of_them=False)
+
     def _pass_by(
         self, operator: OperatorState, member: int, batch: pa.RecordBatch, share: tuple[int, int], parts: int
     ) -> Iterator[Bound | None]:
@@ -149,16 +159,6 @@ class Pipeline:
             root.admitted[i].weights(root.tables[i].arrived[rows[some]]) for i, rows in sorted(bound.items())
         )
         return float(np.mean(weights))
-
-    def _let_go(self, operator: OperatorState, member: int, before: int, plan: Purging) -> Iterator[None]:
-        """After rows have come and probed: those that nothing can match any more are not stored; a sweep, if due."""
-        gone = purge.drops(operator, member, before)
-        if gone is not None:
-            yield None
-            purge.drop_last(operator, member, before, gone, self.counts)
-        if purge.is_due(operator, plan):
-            yield None
-            purge.sweep(operator, plan, self.counts, all_of_them=False)
 
     def _ascend(
         self, operator: OperatorState, bounds: Iterator[Bound], busy: tuple[OperatorState, ...] = ()

@@ -90,12 +90,12 @@ class Plan:
             out["overflow"] = self.overflow.to_json()
         if self.expiry is not None:
             out["windows"] = {"watermarks": list(self.expiry.watermarks), "active": self.expiry.active}
+        if self.purging is not None:
+            out["purging"] = {"every": self.purging.every, "verify": self.purging.verify}
         if self.admission is not None:
             out["admission"] = list(self.admission)
         if self.room is not None:
             out["room"] = {"memory": self.room.memory_bytes, "parts": self.room.parts}
-        if self.purging is not None:
-            out["purging"] = {"every": self.purging.every, "verify": self.purging.verify}
         return out
 
     @staticmethod

@@ -36,7 +36,7 @@ def test_figure_13_at_the_command_line(tmp_path: Path, capsys: pytest.CaptureFix
 
 
 def test_figures_9_to_11_of_ding_at_the_command_line(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(["--only", "ding9,ding10,ding11", "--scale", "0.05", "--out", str(tmp_path)]) == 0
+    assert main(["--only", "ding9,ding10,ding11", "--scale", "0.1", "--out", str(tmp_path)]) == 0
     said = capsys.readouterr().out
     assert said.count("  OK: ") == 6 + 6 + 4 and said.count("DOES NOT HOLD") == 2
     for name in ("ding9", "ding10", "ding11"):

@@ -74,6 +74,19 @@ def test_hidden_options_of_spark_pass() -> None:
     [
         ({"partitons": "2"}, "unknown option 'partitons'. Did you mean 'partitions'?"),
         ({"path": "/x"}, "source.<alias>.path"),
+        ({"goal": "speed"}, "option 'goal': unknown value 'speed'. Values are: rate, memory"),
+        ({"purge": "batch"}, "option 'purge' is given, but no source promises anything"),
+        ({"source.a.punctuationRange": "low, high"}, "but not 'source.a.punctuation'"),
+        ({"source.a.unique": "id, ID"}, "'id, ID' is not a column, or several with commas"),
+        ({"source.a.ordered": "id up"}, "'id up' is not one column, with 'desc' behind it"),
+        (
+            {"source.a.unique": "id", "goal": "memory", "purgeEvery": "5"},
+            "option 'purgeEvery' has no effect where 'goal' is 'memory'",
+        ),
+        (
+            {"source.a.unique": "id", "overflow": "shed", "maxDelay": "1 second"},
+            "'shed' leaves out rows, and source 'a' promises which rows do not come",
+        ),
         ({"overflow": "shad"}, "unknown value 'shad'. Did you mean 'shed'?"),
         (
             {"maxDelay": "5 seconds"},
@@ -86,15 +99,6 @@ def test_hidden_options_of_spark_pass() -> None:
         ({"overflow": "shed", "memory": "1m", "minRecall": "0.5"}, "'minRecall' and 'memory' are both given"),
         ({"overflow": "shed", "maxDelay": "0 seconds"}, "is no time at all"),
         ({"overflow": "shed", "minRecall": "2"}, "option 'minRecall': '2' is not a number above 0 and up to 1"),
-        ({"goal": "speed"}, "option 'goal': unknown value 'speed'. Values are: rate, memory"),
-        ({"purge": "batch"}, "option 'purge' is given, but no source promises anything"),
-        ({"source.a.punctuationRange": "low, high"}, "but not 'source.a.punctuation'"),
-        ({"source.a.unique": "id, ID"}, "'id, ID' is not a column, or several with commas"),
-        ({"source.a.ordered": "id up"}, "'id up' is not one column, with 'desc' behind it"),
-        (
-            {"source.a.unique": "id", "goal": "memory", "purgeEvery": "5"},
-            "option 'purgeEvery' has no effect where 'goal' is 'memory'",
-        ),
         ({"flush": "randon"}, "unknown value 'randon'. Did you mean 'random'?"),
         ({"diskFuel": "some"}, "option 'diskFuel': 'some' is not a size"),
         ({"blockingThreshold": "0"}, "option 'blockingThreshold'"),
