@@ -21,13 +21,15 @@ from spark_mjoin.model import Expected, Settings
 _LIMITS = ("maxRowsPerTrigger", "maxFilesPerTrigger", "maxBytesPerTrigger")
 _OVERFLOW = ("flush", "blockingThreshold", "diskFuel", "segmentCompression")
 _WINDOWS = ("window", "expiry", "idleTimeout")
+_SCHEDULING = ("streamScheduling", "schedulingQuota")
 _TOP = ("query", "on", "plan", "partitions", "memory", "overflow", "stateLocation", "stickyPartitions")
-_KNOWN = (*_TOP, *_OVERFLOW, *_WINDOWS, *_LIMITS, "expectedSelectivity")
+_KNOWN = (*_TOP, *_OVERFLOW, *_WINDOWS, *_SCHEDULING, *_LIMITS, "expectedSelectivity")
 _RATE = "expectedRowsPerSecond"
 _OF_INPUTS = ("window", "timestamp", "watermark")
 OF_ANY_SOURCE = ("format", *_OF_INPUTS, _RATE)  # options under `source.<alias>.` that are read here
 _PLANNED = ("goal",)
 _POLICIES = ("adaptive", "coordinated", "largest", "random")
+_STREAMS = ("auto", "sequential", "priority", "random")
 _COMPRESSIONS = ("none", "lz4", "zstd")
 _WITHOUT_FILES = ("wisconsin",)
 _CHECKPOINT = "__checkpointlocation"  # from the jar: the source's own directory in the query's checkpoint
@@ -92,7 +94,9 @@ class Options:
         sources = tuple(_source(alias, per_source[alias], limits, default) for alias in sorted(per_source))
         _check_windows(sources)
         query, on = _meaning(top, len(sources))
-        return cls(sources, query, on, _settings(top, _expected(top, per_source)))
+        settings = _settings(top, _expected(top, per_source))
+        _check_scheduling(sources, settings)
+        return cls(sources, query, on, settings)
 
 
 def parse_bytes(text: str, option: str) -> int:
@@ -241,6 +245,21 @@ def _check_windows(sources: tuple[SourceOptions, ...]) -> None:
             )
 
 
+def _check_scheduling(sources: tuple[SourceOptions, ...], settings: Settings) -> None:
+    """Windows in rows count the order of arrival, which must not depend on how a join is run."""
+    counted = next((s.window for s in sources if s.window and s.window.in_rows), None)
+    if counted is not None and settings.stream_scheduling not in ("auto", "sequential"):
+        raise OptionError(
+            f"options 'streamScheduling' = '{settings.stream_scheduling}' and '{counted.option}' do not go together: a "
+            "window in rows counts arrivals, input by input. Leave 'streamScheduling' out, or use a window in time"
+        )
+    if settings.quota_rows is not None and settings.stream_scheduling == "sequential":
+        raise OptionError(
+            "option 'schedulingQuota' is the number of rows of a turn, and with 'streamScheduling' = 'sequential' "
+            "there are none: leave one of them out"
+        )
+
+
 def _meaning(top: Mapping[str, str], source_count: int) -> tuple[str | None, tuple[str, ...]]:
     query, on_text = top.get("query", "").strip(), top.get("on", "").strip()
     if query and on_text:
@@ -272,7 +291,7 @@ def _settings(top: Mapping[str, str], expected: Expected) -> Settings:
     blocking, fuel = top.get("blockingthreshold"), top.get("diskfuel")
     compression = _choice(top, "segmentCompression", _COMPRESSIONS, "none")
     _choice(top, "stickyPartitions", ("true", "false"), "true")  # the jar acts on it
-    checkpoint, idle = top.get(_CHECKPOINT), top.get("idletimeout")
+    checkpoint, idle, quota = top.get(_CHECKPOINT), top.get("idletimeout"), top.get("schedulingquota")
     return Settings(
         partitions=parse_count(top.get("partitions", "1"), "partitions"),
         memory_bytes=None if memory is None else parse_bytes(memory, "memory"),
@@ -287,6 +306,8 @@ def _settings(top: Mapping[str, str], expected: Expected) -> Settings:
         expiry=_choice(top, "expiry", ("lazy", "active"), defaults.expiry),
         idle_seconds=None if idle is None else parse_duration(idle, "idleTimeout") / 1e6,
         plan=top.get("plan", "").strip() or None,
+        stream_scheduling=_choice(top, "streamScheduling", _STREAMS, defaults.stream_scheduling),
+        quota_rows=None if quota is None else parse_count(quota, "schedulingQuota"),
     )
 
 

@@ -234,6 +234,8 @@ class Settings:
     expiry: str = "lazy"  # when rows outside their window leave memory: as soon as possible, or many together
     idle_seconds: float | None = None  # how long a source may give nothing and still hold the others' rows back
     plan: str | None = None  # the tree of joins that the user wants
+    stream_scheduling: str = "auto"  # how the inputs of a batch take turns
+    quota_rows: int | None = None  # of a turn; None: as the planner thinks
     expected: Expected = Expected()
     shim: bool = False  # whether the jar is there: it asks for metrics when a batch is done, and takes tasks' reports
 
@@ -272,6 +274,15 @@ class Expiry:
 
 
 @dataclass(frozen=True)
+class Schedule:
+    """In which order a batch takes in the rows of its inputs (phases/schedule.py)."""
+
+    streams: str = "sequential"  # or "priority", "random"
+    order: tuple[int, ...] = ()  # the inputs, that of the highest priority first; empty: as the query names them
+    quotas: tuple[int, ...] = ()  # rows of a turn of each input, where they take turns
+
+
+@dataclass(frozen=True)
 class BatchPlan:
     """How a partition runs one batch: decided on the driver and recorded in the offset."""
 
@@ -279,6 +290,7 @@ class BatchPlan:
     orders: tuple[tuple[tuple[int, ...] | None, ...], ...] = ()  # per operator and member, the members it probes
     overflow: OverflowPlan | None = None  # how to keep to a budget; None: everything stays in memory
     expiry: Expiry | None = None  # None: no input has a window
+    schedule: Schedule = Schedule()
 
 
 @dataclass(frozen=True)

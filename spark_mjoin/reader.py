@@ -47,6 +47,7 @@ from spark_mjoin import filesystem, metrics, sources
 from spark_mjoin.calibrate import calibrated
 from spark_mjoin.errors import OptionError
 from spark_mjoin.model import Expiry, JoinSpec, PartitionTask, Position, Settings, SourceSpec
+from spark_mjoin.planner import scheduling
 from spark_mjoin.planner import tree as trees
 from spark_mjoin.planner.choice import Planned, Planner, has_spilled, tree_of
 from spark_mjoin.planner.fingerprint import describe, differences
@@ -93,6 +94,7 @@ class MJoinBatchReader(DataSourceReader):
             trees.chosen(settings.plan, self._spec),
             overflow=Overflow.of(settings) if spills else None,
             expiry=Expiry((None,) * len(self._spec.inputs)) if self._spec.windowed else None,
+            schedule=scheduling.choose(self._spec, settings).schedule,
         )
         return [
             JoinPartition(
@@ -267,7 +269,9 @@ class MJoinStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             for (described, source), found in zip(self._with_specs(), logs, strict=True)
         ]
         plan = trees.render(tree_of(manifests[0]), aliases) if manifests else None
-        return metrics.report(manifests, aliases, self._settings.memory_bytes, now - before, plan) | metrics.lag(behind)
+        found = metrics.report(manifests, aliases, self._settings.memory_bytes, now - before, plan)
+        found["streamScheduling"] = scheduling.render(self._planned_at(batch).schedule, aliases)
+        return found | metrics.lag(behind)
 
     # --- partitions ------------------------------------------------------------------------------------------
 

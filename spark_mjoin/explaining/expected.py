@@ -15,7 +15,7 @@ from functools import cached_property, lru_cache
 
 from spark_mjoin.explaining import sizes
 from spark_mjoin.model import JoinSpec, OperatorSpec, Settings, Tree
-from spark_mjoin.planner import decompose, orders
+from spark_mjoin.planner import decompose, orders, scheduling
 from spark_mjoin.planner import tree as trees
 from spark_mjoin.planner.choice import Planner, between_members
 from spark_mjoin.planner.costs import Costs, Model, expected_of
@@ -118,6 +118,13 @@ class Expectation:
         if self.settings.plan is None:
             return considered
         return decompose.Choice(*planner.tree(before, nothing, rates), considered.candidates)
+
+    @cached_property
+    def turns(self) -> scheduling.Choice:
+        """In which order the rows of a batch are taken in, and why."""
+        before = Plan(trees.single(len(self.spec.inputs)))
+        rates = [figure.value for figure in self.knowledge.rates]
+        return Planner(self.spec, self.settings, self.costs).schedule(before, rates)
 
     @property
     def tree(self) -> Tree:

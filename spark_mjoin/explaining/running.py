@@ -22,6 +22,7 @@ from spark_mjoin.explaining.sections import (
     pairs_of,
     threshold,
     tree_lines,
+    turns,
 )
 from spark_mjoin.join.expressions import render
 from spark_mjoin.planner import orders
@@ -46,6 +47,7 @@ def sections(expected: Expectation, seen: Observed) -> list[str]:
         *drawing.titled("RESULTS AND STATE", _results(expected, seen, believed)),
         *_plan(expected, seen, planner, statistics),
         *_orders(expected, seen, planner),
+        *turns(expected, seen.metrics.get("streamScheduling")),
     ]
 
 

@@ -11,7 +11,7 @@ from spark_mjoin.explaining.drawing import INDENT, count, share, size
 from spark_mjoin.explaining.expected import ASSUMED, Expectation
 from spark_mjoin.model import JoinSpec, OperatorSpec, Settings, Tree
 from spark_mjoin.phases.overflow import FLUSH_TO, capacity
-from spark_mjoin.planner import decompose, orders
+from spark_mjoin.planner import decompose, orders, scheduling
 from spark_mjoin.planner import tree as trees
 from spark_mjoin.planner.choice import HORIZON_SECONDS
 from spark_mjoin.planner.costs import Costs
@@ -31,7 +31,8 @@ def graph(spec: JoinSpec) -> list[str]:
 
 def foreseen(expected: Expectation) -> list[str]:
     """All that is expected of a join."""
-    return [*inputs(expected), *windows(expected), *plan(expected), *probing(expected), *future(expected)]
+    decided = [*plan(expected), *probing(expected), *turns(expected)]
+    return [*inputs(expected), *windows(expected), *decided, *future(expected)]
 
 
 def windows(expected: Expectation) -> list[str]:
@@ -134,6 +135,19 @@ def probing(expected: Expectation) -> list[str]:
     places = len(expected.operators)
     parts = [orders_of(o.place, o.statistics, o.orders, places) for o in expected.operators]
     return drawing.titled("PROBING ORDERS", *parts, [threshold(expected.spec)])
+
+
+def turns(expected: Expectation, runs: str | None = None) -> list[str]:
+    """In which order the rows of a batch are taken in; runs: of a query that runs, how it is there."""
+    choice = expected.turns
+    chosen = scheduling.render(choice.schedule, names_of(expected.spec))
+    lines = [f"{INDENT}{chosen}"]
+    if runs is not None:
+        lines = [f"{INDENT}runs: {runs}", f"{INDENT}would be chosen now: {chosen}"]
+    lines.append(f"{INDENT}because: {choice.reason}")
+    if choice.schedule.streams != "sequential":
+        lines.append(f"{INDENT}behind each input: the rows of a turn")
+    return drawing.titled("SCHEDULING", lines)
 
 
 def threshold(spec: JoinSpec) -> str:

@@ -1,7 +1,8 @@
 """From what tasks have committed to the plan of the next batch, with the reasons: all of the driver's decisions.
 
     manifests ──> statistics ──> tree of joins (decompose)  ──> probing orders of each operator (orders)
-             └──> the state manager: disk work, and inputs that wait (manager)
+             ├──> the state manager: disk work, and inputs that wait (manager)
+             └──> the order in which rows are taken in (scheduling)
 
 The tree is looked at again when the rows have grown by LOOK_AGAIN: a join of seven inputs has thousands of trees, and
 another one pays only over a longer time. And not before the join has worked PATIENCE times as long as looking takes.
@@ -23,7 +24,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from spark_mjoin.model import JoinSpec, OperatorSpec, Settings, Tree
-from spark_mjoin.planner import decompose, manager, orders
+from spark_mjoin.planner import decompose, manager, orders, scheduling
 from spark_mjoin.planner import tree as trees
 from spark_mjoin.planner.costs import Costs, expected_of
 from spark_mjoin.planner.plan import Orders, Overflow, Plan
@@ -73,7 +74,10 @@ class Planner:
             planned, choices = self.orders(tree, before, committed)
         reasons += [f"probing order of {c.reason}" for c in choices if c.changed]
         overflow, has_debt = self._overflow(tree, before, committed, moving, ended)
-        return Planned(Plan(tree, planned, overflow), has_debt, tuple(reasons))
+        turns = self.schedule(before, rates)
+        if turns.schedule != before.schedule:
+            reasons.append(f"scheduling {scheduling.render(turns.schedule, self.aliases)}: {turns.reason}")
+        return Planned(Plan(tree, planned, overflow, schedule=turns.schedule), has_debt, tuple(reasons))
 
     @property
     def aliases(self) -> list[str]:
@@ -154,6 +158,13 @@ class Planner:
             planned.append(tuple(own))
             choices += made
         return tuple(planned), choices
+
+    # --- the order of arrival ----------------------------------------------------------------------------------
+
+    def schedule(self, before: Plan, rates: Sequence[float]) -> scheduling.Choice:
+        """How the inputs take turns; the user's rates count while there are no others."""
+        known = rates if any(rates) else expected_of(self.spec, self.settings.expected)[0]
+        return scheduling.choose(self.spec, self.settings, known, before.schedule)
 
     # --- memory and disk -------------------------------------------------------------------------------------
 
