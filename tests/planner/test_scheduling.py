@@ -60,7 +60,7 @@ def test_quotas() -> None:
         ({"schedulingQuota": "0"}, "option 'schedulingQuota': '0' is not a whole number of at least 1"),
         (
             {"streamScheduling": "sequential", "schedulingQuota": "5"},
-            "'schedulingQuota' is the number of rows of a turn, and with 'streamScheduling' = 'sequential' there are none",
+            "'schedulingQuota' is the number of rows of a turn, and with 'streamScheduling' = 'sequential' there are",
         ),
         (
             {"streamScheduling": "random", "window": "10 rows"},
