@@ -206,11 +206,12 @@ def report(
     memory_bytes: int | None = None,
     seconds: float | None = None,
     plan: str | None = None,
+    scheduling: str | None = None,
 ) -> dict[str, str]:
     """The metrics of one version, from the manifests that its partitions committed.
 
-    seconds is the time in which the batch's input arrived, for rates, plan the tree of joins in words; None where
-    nobody knows.
+    seconds is the time in which the batch's input arrived, for rates, plan the tree of joins in words, scheduling the
+    order in which inputs take turns; None where nobody knows.
     """
     sums: dict[str, int] = dict.fromkeys(_SUMMED, 0)
     rows, rows_in, orders = [0] * len(aliases), [0] * len(aliases), [""] * len(aliases)
@@ -238,6 +239,8 @@ def report(
     metrics["intermediateRowsTotal"] = str(intermediate)
     if plan is not None:
         metrics["plan"] = plan
+    if scheduling is not None:
+        metrics["streamScheduling"] = scheduling
     metrics["completeness"] = f"{results / expected:.4f}" if expected > results else "1.0"
     metrics["resultsTotal"] = str(results)
     for i, alias in enumerate(aliases):

@@ -269,9 +269,9 @@ class MJoinStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             for (described, source), found in zip(self._with_specs(), logs, strict=True)
         ]
         plan = trees.render(tree_of(manifests[0]), aliases) if manifests else None
-        found = metrics.report(manifests, aliases, self._settings.memory_bytes, now - before, plan)
-        found["streamScheduling"] = scheduling.render(self._planned_at(batch).schedule, aliases)
-        return found | metrics.lag(behind)
+        turns = scheduling.render(self._planned_at(batch).schedule, aliases)
+        shown = metrics.report(manifests, aliases, self._settings.memory_bytes, now - before, plan, turns)
+        return shown | metrics.lag(behind)
 
     # --- partitions ------------------------------------------------------------------------------------------
 
