@@ -279,7 +279,8 @@ class Schedule:
 
     streams: str = "sequential"  # or "priority", "random"
     order: tuple[int, ...] = ()  # the inputs, that of the highest priority first; empty: as the query names them
-    quotas: tuple[int, ...] = ()  # rows of a turn of each input, where they take turns
+    quotas: tuple[int, ...] = ()  # rows of a turn of each input; empty: all that it has
+    tuples: str = "sequential"  # of the rows of a turn; or "value": those first that another input waits for
 
 
 @dataclass(frozen=True)

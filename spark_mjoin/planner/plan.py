@@ -101,5 +101,5 @@ class Plan:
         schedule = Schedule()
         if "schedule" in body:
             taken = body["schedule"]
-            schedule = Schedule(taken["streams"], tuple(taken["order"]), tuple(taken["quotas"]))
+            schedule = Schedule(taken["streams"], tuple(taken["order"]), tuple(taken["quotas"]), taken["tuples"])
         return Plan(tree, orders, overflow, expiry, schedule)

@@ -3,12 +3,13 @@
 from collections import Counter
 from itertools import groupby
 
+import numpy as np
 import pyarrow as pa
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from spark_mjoin.model import Schedule
+from spark_mjoin.model import Array, Schedule
 from spark_mjoin.phases.schedule import merge
 
 Inputs = list[list[pa.RecordBatch]]
@@ -68,6 +69,54 @@ def test_chance_treats_inputs_alike_and_differs_from_version_to_version() -> Non
         early = Counter(order[:600])
         assert all(160 < early[number] < 240 for number in range(3)), early
         assert len(list(groupby(order[:600]))) > 350, "no input has long runs"
+
+
+def keyed(*keys: list[int | None]) -> Inputs:
+    """One input with batches of these keys."""
+    schema = pa.schema([("k", pa.int64())])
+    return [[pa.record_batch([pa.array(of, pa.int64())], schema) for of in keys], []]
+
+
+def clustered_turns(quota: int, *keys: list[int | None]) -> list[list[int | None]]:
+    """The turns of an input that comes clustered; another one has a row for each turn, to tell them apart."""
+    one = [pa.RecordBatch.from_pydict({"k": pa.array([0])})] * 20
+    schedule = Schedule("priority", (0, 1), (quota, 1))
+    found = merge(schedule, [keyed(*keys)[0], one], 1, clusters={0: ["k"]})
+    turns = [[k for _, b in of for k in b["k"].to_pylist()] for n, of in groupby(found, key=lambda o: o[0]) if n == 0]
+    assert [k for turn in turns for k in turn] == [k for of in keys for k in of]
+    return turns
+
+
+def test_a_cluster_is_not_interrupted() -> None:
+    assert clustered_turns(2, [1, 1, 1, 2, 2, 3, 3, 3]) == [[1, 1, 1], [2, 2], [3, 3, 3]]
+    assert clustered_turns(4, [1, 1, 1, 2, 2, 3, 3, 3]) == [[1, 1, 1, 2, 2], [3, 3, 3]]
+    assert clustered_turns(1, [1, 1], [1], [], [1, 2], [2, 2]) == [[1, 1, 1, 1], [2, 2, 2]], "over several batches"
+    assert clustered_turns(2, [1, 1], [2], [2]) == [[1, 1], [2, 2]]
+    assert clustered_turns(1, [None, None, 1]) == [[None], [None], [1]], "NULL is no cluster"
+
+
+def by_value(quota: int, awaited: list[int] | None, *keys: list[int | None]) -> list[list[int | None]]:
+    """Batches of one input in which some keys are awaited from the first batch on, until they have come."""
+    left = None if awaited is None else set(awaited)
+
+    def mask(number: int, batch: pa.RecordBatch) -> Array | None:
+        if not left:
+            return None
+        found = np.array([k in left for k in batch["k"].to_pylist()], np.bool_)
+        left.difference_update(batch["k"].to_pylist())
+        return found
+
+    schedule = Schedule("sequential", (), (quota, quota), "value")
+    return [batch["k"].to_pylist() for _, batch in merge(schedule, keyed(*keys), 1, mask)]
+
+
+def test_awaited_rows_come_first_and_the_others_wait_for_the_end_of_the_turn() -> None:
+    assert by_value(9, None, [1, 2, 3], [4]) == [[1, 2, 3], [4]], "nobody waits for anything"
+    assert by_value(9, [2, 5], [1, 2, 3], [4, 5]) == [[2], [5], [1, 3], [4]]
+    assert by_value(3, [2, 5], [1, 2, 3], [4, 5]) == [[2], [1, 3], [5], [4]], "a turn ends after three rows"
+    assert by_value(9, [2], [1, 2, 3], [4, 5]) == [[2], [1, 3], [4, 5]], "nobody waits for more"
+    assert by_value(9, [1, 2], [1, 2], [3]) == [[1, 2], [3]]
+    assert by_value(9, [7], [1, 2], [3]) == [[1, 2], [3]]
 
 
 SIZES = st.lists(st.lists(st.integers(0, 9), max_size=4), min_size=1, max_size=4)
