@@ -133,6 +133,10 @@ class BatchCounts:
     bytes_flushed: int = 0
     rows_late: int = 0
     rows_purged: int = 0
+    rows_dropped: int = 0  # that arrived and were never stored, since nothing that comes can match them
+    punctuations: int = 0  # that arrived; counted by the first partition
+    promises_broken: int = 0
+    rows_waited: int = 0  # that others of their input overtook
     rows_resident: int = 0
     rows_deferred: int = 0
     expected_results: float = 0.0  # what the rows so far are expected to give in all
@@ -173,6 +177,10 @@ class BatchCounts:
             "bytesFlushed": self.bytes_flushed,
             "rowsLate": self.rows_late,
             "rowsPurged": self.rows_purged,
+            "rowsDropped": self.rows_dropped,
+            "numInputPunctuations": self.punctuations,
+            "promisesBroken": self.promises_broken,
+            "rowsWaited": self.rows_waited,
             "numRowsInMemory": self.rows_resident,
             "deferredRows": self.rows_deferred,
             "expectedResults": self.expected_results,
@@ -193,6 +201,10 @@ _SUMMED = (
     "bytesFlushed",
     "rowsLate",
     "rowsPurged",
+    "rowsDropped",
+    "numInputPunctuations",
+    "promisesBroken",
+    "rowsWaited",
     "deferredRows",
     "stateCacheHits",
 )
@@ -206,12 +218,12 @@ def report(
     memory_bytes: int | None = None,
     seconds: float | None = None,
     plan: str | None = None,
-    scheduling: str | None = None,
+    scheduling: tuple[str, str] | None = None,
 ) -> dict[str, str]:
     """The metrics of one version, from the manifests that its partitions committed.
 
     seconds is the time in which the batch's input arrived, for rates, plan the tree of joins in words, scheduling the
-    order in which inputs take turns; None where nobody knows.
+    order of inputs and of the rows of each; None where nobody knows.
     """
     sums: dict[str, int] = dict.fromkeys(_SUMMED, 0)
     rows, rows_in, orders = [0] * len(aliases), [0] * len(aliases), [""] * len(aliases)
@@ -240,7 +252,7 @@ def report(
     if plan is not None:
         metrics["plan"] = plan
     if scheduling is not None:
-        metrics["streamScheduling"] = scheduling
+        metrics["streamScheduling"], metrics["tupleScheduling"] = scheduling
     metrics["completeness"] = f"{results / expected:.4f}" if expected > results else "1.0"
     metrics["resultsTotal"] = str(results)
     for i, alias in enumerate(aliases):

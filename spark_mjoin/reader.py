@@ -46,7 +46,7 @@ from pyspark.sql.streaming.datasource import (
 from spark_mjoin import filesystem, metrics, sources
 from spark_mjoin.calibrate import calibrated
 from spark_mjoin.errors import OptionError
-from spark_mjoin.model import Expiry, JoinSpec, PartitionTask, Position, Settings, SourceSpec
+from spark_mjoin.model import Expiry, JoinSpec, PartitionTask, Position, Purging, Settings, SourceSpec
 from spark_mjoin.planner import scheduling
 from spark_mjoin.planner import tree as trees
 from spark_mjoin.planner.choice import Planned, Planner, has_spilled, tree_of
@@ -94,6 +94,7 @@ class MJoinBatchReader(DataSourceReader):
             trees.chosen(settings.plan, self._spec),
             overflow=Overflow.of(settings) if spills else None,
             expiry=Expiry((None,) * len(self._spec.inputs)) if self._spec.windowed else None,
+            purging=_purging(self._spec, settings),
             schedule=scheduling.choose(self._spec, settings).schedule,
         )
         return [
@@ -183,6 +184,7 @@ class MJoinStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         next_plan = planned.plan
         if self._spec.windowed:
             next_plan = replace(next_plan, expiry=self._expiry(start, positions))
+        next_plan = replace(next_plan, purging=_purging(self._spec, self._settings))
         body = next_plan.to_json(len(self._spec.inputs))
         plan = {"plan": body} if body else {}
         return {"query": start["query"], "version": start["version"] + 1, "positions": positions, **plan}
@@ -269,7 +271,8 @@ class MJoinStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             for (described, source), found in zip(self._with_specs(), logs, strict=True)
         ]
         plan = trees.render(tree_of(manifests[0]), aliases) if manifests else None
-        turns = scheduling.render(self._planned_at(batch).schedule, aliases)
+        schedule = self._planned_at(batch).schedule
+        turns = scheduling.render(schedule, aliases), schedule.tuples
         shown = metrics.report(manifests, aliases, self._settings.memory_bytes, now - before, plan, turns)
         return shown | metrics.lag(behind)
 
@@ -414,6 +417,10 @@ def _reachable(location: str) -> str:
             "a local path, or to a URI that pyarrow or fsspec can open, such as s3://bucket/path"
         ) from e
     return filesystem.absolute(location)
+
+
+def _purging(spec: JoinSpec, settings: Settings) -> Purging | None:
+    return Purging(settings.purge_every, settings.verify) if spec.promising else None
 
 
 def _hard_limit(settings: Settings) -> int | None:

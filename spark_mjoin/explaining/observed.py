@@ -25,7 +25,7 @@ from spark_mjoin.state.directory import Directory
 from spark_mjoin.state.manifests import Manifests, manifest_name
 
 _IN_CHECKPOINT = "sources/0/state"
-_OF_OFFSETS = ("streamScheduling",)  # metrics that a state does not have
+_OF_OFFSETS = ("streamScheduling", "tupleScheduling")  # metrics that a state does not have
 
 
 @dataclass(frozen=True)

@@ -147,6 +147,8 @@ def turns(expected: Expectation, runs: str | None = None) -> list[str]:
     lines.append(f"{INDENT}because: {choice.reason}")
     if choice.schedule.streams != "sequential":
         lines.append(f"{INDENT}behind each input: the rows of a turn")
+    if choice.schedule.tuples == "value":
+        lines.append(f"{INDENT}within a turn: rows first that another input waits for")
     return drawing.titled("SCHEDULING", lines)
 
 

@@ -101,6 +101,14 @@ def walk(
     return count, FRESH, written, compared
 
 
+def present(probing: Any, slots: Any, head: Any, link: Any, values: Any, out: Any) -> None:
+    for i, slot in enumerate(slots):
+        row = int(head[slot])
+        while row >= 0 and values[row] != probing[i]:
+            row = int(link[row])
+        out[i] = row >= 0
+
+
 def verify_words(at: Any, row: Any, count: int, probing_rows: Any, probing_words: Any, words: Any) -> int:
     pairs = [(at[p], row[p]) for p in range(count)]
     return _write(at, row, [(a, r) for a, r in pairs if probing_words[probing_rows[a]] == words[r]])

@@ -115,15 +115,7 @@ def _drop(
         return
     state.residency.events += 1
     state.progress.drop(number, buckets, horizon, state.residency.events)
-    in_memory = np.bincount(table.buckets[gone], minlength=BUCKETS)
-    saved = int(gone[: state.saved[number]].sum())
-    unsaved = int(gone.sum()) - saved
-    state.groups.drop(number, in_memory, on_disk)
-    table.keep(~gone)
-    state.saved[number] -= saved
-    state.totals[number] -= unsaved  # as if they had never come: they are in no segment
-    state.progress.dropped[number] += saved + int(on_disk.sum())
-    counts.rows_purged += saved + unsaved + int(on_disk.sum())
+    counts.rows_purged += state.drop(number, gone, on_disk)
 
 
 def _owed_since(state: OperatorState) -> int:

@@ -21,8 +21,8 @@ import pyarrow as pa
 
 from spark_mjoin.join.operator import Bound
 from spark_mjoin.metrics import BatchCounts
-from spark_mjoin.model import BatchPlan, DiskWork, OverflowPlan
-from spark_mjoin.phases import arrival, cleanup, expiry, overflow, reactive
+from spark_mjoin.model import BatchPlan, DiskWork, OverflowPlan, Purging
+from spark_mjoin.phases import arrival, cleanup, expiry, overflow, promises, purge, reactive
 from spark_mjoin.planner.orders import Probing
 from spark_mjoin.state.operator import OperatorState
 from spark_mjoin.state.partition import PartitionState
@@ -69,8 +69,14 @@ class Pipeline:
             places = self.state.inputs()
             for number, batch in batches:
                 operator, member = places[number]
+                before = operator.tables[member].rows
                 yield from self._ascend(operator, self._arrive(operator, member, batch, share))
+                if self.plan.purging is not None:
+                    yield from self._let_go(operator, member, before, self.plan.purging)
                 yield from self._keep_to_budget()
+            if self.plan.purging is not None and not any(self.counts.rows_in) and purge.is_pending(self.state.root):
+                yield None
+                purge.sweep(self.state.root, self.plan.purging, self.counts)
 
         results = arrival.results(self.state.root, bounds())
         yield from self.counts.memory_to_memory.timed(results, self.clock)
@@ -78,7 +84,19 @@ class Pipeline:
     def _arrive(
         self, operator: OperatorState, member: int, batch: pa.RecordBatch, share: tuple[int, int] = (0, 1)
     ) -> Iterator[Bound]:
-        return arrival.arrive(operator, member, batch, share, self.counts, self.probing[operator.place.number])
+        probing = self.probing[operator.place.number]
+        verify = "off" if self.plan.purging is None else self.plan.purging.verify
+        return arrival.arrive(operator, member, batch, share, self.counts, probing, verify)
+
+    def _let_go(self, operator: OperatorState, member: int, before: int, plan: Purging) -> Iterator[None]:
+        """After rows have come and probed: those that nothing can match any more are not stored; a sweep, if due."""
+        gone = purge.drops(operator, member, before)
+        if gone is not None:
+            yield None
+            purge.drop_last(operator, member, before, gone, self.counts)
+        if purge.is_due(operator, plan):
+            yield None
+            purge.sweep(operator, plan, self.counts)
 
     def _ascend(
         self, operator: OperatorState, bounds: Iterator[Bound], busy: tuple[OperatorState, ...] = ()
@@ -105,6 +123,9 @@ class Pipeline:
         if self.plan.expiry is not None and (full or expiry.is_due_meanwhile(root)):
             yield None
             expiry.from_memory(root, self.counts)
+        if self.plan.purging is not None and full and purge.is_pending(root):
+            yield None
+            purge.sweep(root, self.plan.purging, self.counts)
         self.check(self.state)
         if self.overflow is not None and overflow.is_over(self.state, self.overflow):
             yield None
@@ -132,6 +153,22 @@ class Pipeline:
         self.note_peak(phase.peak_bytes)
         if self.plan.expiry is not None and work.visited is None:
             expiry.after_pass(operator, self.store, work.buckets, self.counts)
+        if self.plan.purging is not None and work.visited is None:
+            purge.after_pass(operator, self.store, work.buckets, self.plan.purging, self.counts)
+
+    def purge_disk(self) -> None:
+        """Look through disk parts that owe nothing for rows that promises have made useless."""
+        root = self.state.root
+        if self.plan.purging is not None and (buckets := purge.to_look_at(root)):
+            for number in range(len(root.tables)):
+                self.store.save(root, number, self.version, self.attempt)
+            purge.after_pass(root, self.store, buckets, self.plan.purging, self.counts)
+
+    def punctuations(self, share: tuple[int, int]) -> Iterator[pa.RecordBatch]:
+        """What has become known about results that do not come any more; after all results that the batch gives."""
+        root = self.state.root
+        told, root.told = root.told, []
+        yield from promises.told(root.spec, told, share)
 
     def _up(self, operator: OperatorState, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         """The results of the join that some results of an operator lead to."""

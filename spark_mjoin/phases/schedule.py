@@ -38,7 +38,8 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from spark_mjoin.model import Array, Schedule
+from spark_mjoin.metrics import BatchCounts
+from spark_mjoin.model import Array, Col, JoinSpec, Schedule
 
 Awaited = Callable[[int, pa.RecordBatch], Array | None]
 """Which rows of a batch of an input another input waits for; None where there is nothing to wait for."""
@@ -52,26 +53,46 @@ def merge(
     version: int,
     awaited: Awaited | None = None,
     clusters: Mapping[int, Sequence[str]] | None = None,
+    counts: BatchCounts | None = None,
 ) -> Iterator[tuple[int, pa.RecordBatch]]:
     """All rows of a batch that makes a version, with the numbers of their inputs, in the order of a schedule.
 
-    clusters: of inputs whose rows come clustered, the columns by which.
+    clusters: of inputs whose rows come clustered, the columns by which. counts is told how many rows have waited; each
+    batch must be in the state when the next is asked for.
     """
     for number, turn in _turns(schedule, inputs, version, clusters or {}):
         if awaited is not None and schedule.tuples == "value":
-            turn = _by_value(number, turn, awaited)
+            turn = _by_value(number, turn, awaited, counts or BatchCounts([0] * len(inputs)))
         for batch in turn:
             yield number, batch
 
 
-def _by_value(number: int, turn: Iterable[pa.RecordBatch], awaited: Awaited) -> Iterator[pa.RecordBatch]:
+def clusters(spec: JoinSpec) -> dict[int, list[str]]:
+    """Of the inputs whose rows come clustered, the columns by which."""
+    out: dict[int, list[str]] = {}
+    for number, input in enumerate(spec.inputs):
+        keys = [input.stored[ordinal].expr for c, ordinal in input.keys if c in input.clustered]
+        if keys:
+            out[number] = [key.name for key in keys if isinstance(key, Col)]
+    return out
+
+
+def _by_value(
+    number: int, turn: Iterable[pa.RecordBatch], awaited: Awaited, counts: BatchCounts
+) -> Iterator[pa.RecordBatch]:
     """The rows of a turn, those first that another input waits for."""
     pool: list[pa.RecordBatch] = []
+
+    def emptied() -> Iterator[pa.RecordBatch]:
+        before = counts.rows_in[number]
+        while pool:
+            yield pool.pop(0)
+        counts.rows_waited += counts.rows_in[number] - before
+
     for batch in turn:
         first = awaited(number, batch)
         if first is None:  # nobody waits any more: what is in the pool has its turn, and then this
-            yield from pool
-            pool = []
+            yield from emptied()
             yield batch
         elif first.all():
             yield batch
@@ -80,7 +101,7 @@ def _by_value(number: int, turn: Iterable[pa.RecordBatch], awaited: Awaited) -> 
                 yield batch.filter(pa.array(first))
                 batch = batch.filter(pa.array(~first))
             pool.append(batch)
-    yield from pool
+    yield from emptied()
 
 
 def _turns(

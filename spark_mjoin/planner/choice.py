@@ -87,8 +87,9 @@ class Planner:
 
     def tree(self, before: Plan, committed: Committed, rates: Sequence[float]) -> tuple[Tree, str]:
         """The tree of the next batch, and why it is this one."""
-        if self.spec.windowed:
-            return trees.single(len(self.spec.inputs)), "a join with windows stores no intermediate results"
+        if self.spec.forgetful:
+            what = "windows" if self.spec.windowed else "punctuations or constraints"
+            return trees.single(len(self.spec.inputs)), f"a join with {what} stores no intermediate results"
         if self.settings.plan is not None:
             return trees.parse(self.settings.plan, self.spec), "option 'plan' says so"
         found = [manifest for manifest in committed if manifest is not None]

@@ -11,7 +11,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from spark_mjoin.model import BatchPlan, DiskWork, Expiry, OverflowPlan, Schedule, Settings, Tree
+from spark_mjoin.model import BatchPlan, DiskWork, Expiry, OverflowPlan, Purging, Schedule, Settings, Tree
 from spark_mjoin.planner import tree as trees
 
 Orders = tuple[tuple[tuple[int, ...] | None, ...], ...]  # per operator and member, the members that it probes
@@ -67,11 +67,12 @@ class Plan:
     orders: Orders = ()
     overflow: Overflow | None = None
     expiry: Expiry | None = None
+    purging: Purging | None = None
     schedule: Schedule = Schedule()
 
     def of_partition(self, partition: int, partitions: int) -> BatchPlan:
         overflow = None if self.overflow is None else self.overflow.of_partition(partition, partitions)
-        return BatchPlan(self.tree, self.orders, overflow, self.expiry, self.schedule)
+        return BatchPlan(self.tree, self.orders, overflow, self.expiry, self.purging, self.schedule)
 
     def to_json(self, inputs: int) -> dict[str, Any]:
         """For the offset of a join of so many inputs; empty where nothing is out of the ordinary."""
@@ -84,6 +85,8 @@ class Plan:
             out["overflow"] = self.overflow.to_json()
         if self.expiry is not None:
             out["windows"] = {"watermarks": list(self.expiry.watermarks), "active": self.expiry.active}
+        if self.purging is not None:
+            out["purging"] = {"every": self.purging.every, "verify": self.purging.verify}
         if self.schedule != Schedule():
             out["schedule"] = vars(self.schedule)
         return out
@@ -98,8 +101,9 @@ class Plan:
         if "windows" in body:
             expiry = Expiry(tuple(body["windows"]["watermarks"]), body["windows"]["active"])
         tree = trees.from_json(body["tree"]) if "tree" in body else trees.single(inputs)
+        purging = Purging(**body["purging"]) if "purging" in body else None
         schedule = Schedule()
         if "schedule" in body:
             taken = body["schedule"]
             schedule = Schedule(taken["streams"], tuple(taken["order"]), tuple(taken["quotas"]), taken["tuples"])
-        return Plan(tree, orders, overflow, expiry, schedule)
+        return Plan(tree, orders, overflow, expiry, purging, schedule)

@@ -1,4 +1,15 @@
-"""In which order a batch takes in the rows of its inputs: the choice, and why (Ding 2003, sections 4.1 and 5.3).
+"""In which order a batch takes in the rows of its inputs: the choice, and why (Ding 2003, sections 4.1, 4.2 and 5.3).
+
+From what is known of the inputs, and `goal`:
+
+    some inputs have unique keys, others not   the one side first: its rows are there when the many side comes, whose
+                                               rows then need not be stored                        priority
+    promises of any kind, and goal = memory    in turns, so that rows leave while others come      priority, small turns
+    otherwise                                  large batches are fastest                           sequential
+    punctuations, and goal = memory            rows first that complete what another has promised  value
+
+Priority: inputs with unique keys first, then by the rows that are expected. Windows in rows count arrivals, so they
+are taken as they come.
 
 Pure. The choice is part of the offset, so a replay takes the same turns; `phases.schedule` carries it out.
 """
@@ -11,6 +22,7 @@ from dataclasses import dataclass
 from spark_mjoin.model import JoinSpec, Schedule, Settings
 
 QUOTA_ROWS = 65_536  # of a turn: measured by `python -m benchmarks.scheduling`, smaller ones cost throughput
+SMALL_QUOTA_ROWS = 8_192  # where memory matters more
 ALIKE = 2.0  # inputs whose expected rows differ by less than this factor keep their order
 
 
@@ -25,32 +37,62 @@ def choose(spec: JoinSpec, settings: Settings, rates: Sequence[float] = (), befo
 
     rates: rows per second of each input, 0.0 where nobody knows; before: the schedule of the last batch.
     """
-    kind, reason = settings.stream_scheduling, "option 'streamScheduling' says so"
-    if kind == "auto":
-        kind, reason = "sequential", "nothing is known of the inputs that speaks for turns"
-    if kind == "sequential":
-        return Choice(Schedule(), reason)
+    streams, reason = _streams(spec, settings)
+    tuples, why = _tuples(spec, settings)
     inputs = range(len(spec.inputs))
-    quotas = (settings.quota_rows or QUOTA_ROWS,) * len(inputs)
-    if kind == "random":
-        return Choice(Schedule(kind, (), quotas), reason)
-    order = _by_rows(inputs, rates or [0.0] * len(inputs), before.order if before is not None else ())
-    aliases = [spec.inputs[number].alias for number in order]
-    known = "fewer rows are expected of the first" if any(rates) else "how many rows to expect is not known"
-    return Choice(Schedule(kind, order, quotas), f"{reason}; {', '.join(aliases)}: {known}")
+    order: tuple[int, ...] = ()
+    if streams == "priority":
+        order = _by_priority(spec, rates or [0.0] * len(inputs), before.order if before is not None else ())
+        first = ", ".join(spec.inputs[number].alias for number in order)
+        by = "unique keys" if any(i.unique for i in spec.inputs) else "fewer rows" if any(rates) else "no more is known"
+        reason = f"{reason}; first {first}: {by}"
+    quota = settings.quota_rows or (SMALL_QUOTA_ROWS if settings.goal == "memory" else QUOTA_ROWS)
+    in_turns = streams != "sequential" or tuples == "value"
+    quotas = (quota,) * len(inputs) if in_turns else ()
+    return Choice(Schedule(streams, order, quotas, tuples), "; ".join(filter(None, (reason, why))))
 
 
-def _by_rows(inputs: Sequence[int], rates: Sequence[float], before: Sequence[int]) -> tuple[int, ...]:
-    """Inputs in the order of their expected rows, those without any last; as before where they are nearly alike."""
+def _streams(spec: JoinSpec, settings: Settings) -> tuple[str, str]:
+    if settings.stream_scheduling != "auto":
+        return settings.stream_scheduling, "option 'streamScheduling' says so"
+    if any(i.window is not None and i.window.in_rows for i in spec.inputs):
+        return "sequential", "windows in rows count arrivals, input by input"
+    unique = sum(bool(i.unique) for i in spec.inputs)
+    if 0 < unique < len(spec.inputs):
+        return "priority", "rows of the many side need not be stored when their partner is there"
+    if spec.promising and settings.goal == "memory":
+        return "priority", "rows can leave while others come, and goal is memory"
+    return "sequential", "nothing is known of the inputs that speaks for turns"
 
-    def rows(number: int) -> float:
-        return rates[number] or float("inf")
 
-    if sorted(before) == sorted(inputs):
-        pairs = [(a, b) for at, a in enumerate(before) for b in before[at + 1 :]]
-        if all(rows(a) <= ALIKE * rows(b) for a, b in pairs):
-            return tuple(before)
-    return tuple(sorted(inputs, key=lambda number: (rows(number), number)))
+def _tuples(spec: JoinSpec, settings: Settings) -> tuple[str, str]:
+    if settings.tuple_scheduling != "auto":
+        return settings.tuple_scheduling, "option 'tupleScheduling' says so"
+    if any(i.window is not None and i.window.in_rows for i in spec.inputs):
+        return "sequential", ""
+    if any(i.punctuations is not None for i in spec.inputs) and settings.goal == "memory":
+        return "value", "rows first that complete what another input has promised, as goal is memory"
+    return "sequential", ""
+
+
+def _by_priority(spec: JoinSpec, rates: Sequence[float], before: Sequence[int]) -> tuple[int, ...]:
+    """Inputs with unique keys first, then by their expected rows, those without any last.
+
+    As before where they are nearly alike.
+    """
+
+    def rank(number: int) -> tuple[bool, float]:
+        return not spec.inputs[number].unique, rates[number] or float("inf")
+
+    def in_order(first: int, second: int) -> bool:
+        (many, rows), (other_many, others) = rank(first), rank(second)
+        return many < other_many or (many == other_many and rows <= ALIKE * others)
+
+    inputs = range(len(spec.inputs))
+    pairs = [(a, b) for at, a in enumerate(before) for b in before[at + 1 :]]
+    if sorted(before) == list(inputs) and all(in_order(a, b) for a, b in pairs):
+        return tuple(before)
+    return tuple(sorted(inputs, key=lambda number: (rank(number), number)))
 
 
 def render(schedule: Schedule, aliases: Sequence[str]) -> str:

@@ -16,6 +16,7 @@ from spark_mjoin.errors import StateError
 from spark_mjoin.model import Array, InputSpec
 from spark_mjoin.state import buckets, columns
 from spark_mjoin.state.columns import Buffer, BytesColumn, Column, FixedColumn
+from spark_mjoin.state.keysets import Keys, keys_of, together
 
 MAX_ROWS = 2**31 - 1  # row numbers are 32-bit
 ARRIVED = "__arrived"  # the column of a segment that says how many events were before a row's arrival
@@ -56,6 +57,14 @@ class HashIndex:
         for low in range(start, rows, BUILD_ROWS):
             slots = self.slots(self.values()[low : min(low + BUILD_ROWS, rows)])
             kernel.insert(slots, low, self.head, link)
+
+    def cut(self, rows: int) -> None:
+        """Forget all rows but the first so many, which are older: a slot's head is what the first one gone links to."""
+        if rows >= self.rows:
+            return
+        slots, first = np.unique(self.slots(self.values()[rows : self.rows]), return_index=True)
+        self.head[slots] = self.link.array[rows + first]
+        self.rows = rows
 
     def values(self) -> Array:
         """What a probe compares: the words of a one-word key, else the stored hashes."""
@@ -180,8 +189,26 @@ class Table:
         self.rows = int(mask.sum())
         self._indexes = {}
 
+    def keep_of_last(self, start: int, mask: Array) -> None:
+        """The same among the rows from number `start` on; those before stay where they are, and so do indexes."""
+        arrays = [column.arrow(start, self.rows).filter(pa.array(mask)) for column in self.columns]
+        arrived = self.arrived[start:][mask]
+        for index in self._indexes.values():
+            index.cut(start)
+        for column in self.columns:
+            column.cut(start)
+        self.rows = start
+        self.append(arrays, arrived)
+
     def key(self, key_class: int) -> KeyColumn:
         return self._key_columns[key_class]
+
+    def joint_keys(self) -> Keys:
+        """The keys of all classes of every row, as one (see keysets)."""
+        stored = [(self.columns[ordinal], self.spec.stored[ordinal].domain) for _, ordinal in self.spec.keys]
+        return together(
+            [keys_of(column.arrow(0, self.rows), domain) for column, domain in stored if domain is not None]
+        )
 
     def index(self, key_classes: tuple[int, ...]) -> HashIndex:
         """The index over these key classes, up to date."""

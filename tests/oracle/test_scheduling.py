@@ -1,6 +1,10 @@
-"""Every schedule gives the same multiset: against duckdb, with faults, overflow, partitions, trees and windows."""
+"""Every schedule gives the same multiset: with faults, overflow, partitions, trees, windows and promises.
+
+Against duckdb, and against the definitions of windows and promises.
+"""
 
 import tempfile
+from dataclasses import replace
 from pathlib import Path
 
 from hypothesis import given, settings
@@ -9,8 +13,11 @@ from hypothesis import strategies as st
 from spark_mjoin import task
 from tests.harness import ABANDONED, LIMITED, ReadAllAvailable, Rows, reader, rows, run, scripted
 from tests.oracle.cases import Case, cases
+from tests.oracle.promises import EXACT_FAULTS as FAULTS_WITH_PROMISES
+from tests.oracle.promises import PromiseCase, promise_cases
 from tests.oracle.test_join import duckdb_rows
 from tests.oracle.test_overflow import overflowing
+from tests.oracle.test_promises import data_of, engine, matching, overflow_options
 from tests.oracle.test_trees import any_tree, spec_of
 from tests.oracle.windows import EXACT_FAULTS, WindowCase, sizes, window_cases
 
@@ -87,3 +94,41 @@ def differential_a_batch_that_is_read_again_gives_the_same_rows_in_the_same_orde
             again = reader({**everything, "stateLocation": state})
             assert [list(again.read(partition)) for partition in again.partitions(start, end)] == first
             start = end
+
+
+@st.composite
+def scheduled_promises(draw: st.DrawFn) -> tuple[PromiseCase, dict[str, str]]:
+    """A join with promises that hold in the order of its sources, and a schedule that mixes them."""
+    case = replace(draw(promise_cases(faults=FAULTS_WITH_PROMISES)), window=None)
+    options = {
+        "streamScheduling": draw(st.sampled_from(["sequential", "priority", "random", "auto"])),
+        "tupleScheduling": draw(st.sampled_from(["value", "value", "sequential", "auto"])),
+        "goal": draw(st.sampled_from(["rate", "memory"])),
+    }
+    if options["streamScheduling"] != "sequential" or options["tupleScheduling"] == "value":
+        options["schedulingQuota"] = draw(st.sampled_from("12359"))
+    return case, options | draw(st.one_of(st.just({}), overflow_options(case)))
+
+
+@given(scheduled_promises())
+@settings(max_examples=120)
+def oracle_promises_that_hold_for_the_sources_hold_in_every_schedule(
+    given_case: tuple[PromiseCase, dict[str, str]],
+) -> None:
+    case, options = given_case
+    tables = engine(case, **options)
+    assert data_of(case, tables) == case.results()
+    if case.emit:
+        told: list[dict[str, object]] = []
+        for table in tables:
+            rows_out = table.to_pylist()
+            assert not any(matching(p, case, row) for p in told for row in rows_out if not row["punctuation"])
+            told += [row for row in rows_out if row["punctuation"]]
+
+
+@given(scheduled_promises())
+@settings(max_examples=60)
+def oracle_no_schedule_breaks_a_promise(given_case: tuple[PromiseCase, dict[str, str]]) -> None:
+    """What is checked as the rows arrive, in the order of the schedule, is what the sources have promised."""
+    case, options = given_case
+    assert data_of(case, engine(case, verifyConstraints="fail", **options)) == case.results()

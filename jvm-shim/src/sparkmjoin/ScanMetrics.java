@@ -41,6 +41,7 @@ public final class ScanMetrics {
     DESCRIPTIONS.put("bytesFlushed", "bytes flushed");
     DESCRIPTIONS.put("rowsPurged", "rows purged");
     DESCRIPTIONS.put("rowsShed", "rows shed");
+    DESCRIPTIONS.put("rowsWaited", "rows that others of their input overtook");
     DESCRIPTIONS.put("rowsLate", "rows that came too late");
     DESCRIPTIONS.put("deferredRows", "rows whose results are not complete");
     DESCRIPTIONS.put("resultsTotal", "results since the query began");
