@@ -8,8 +8,10 @@ From what is known of the inputs, and `goal`:
     otherwise                                  large batches are fastest                           sequential
     punctuations, and goal = memory            rows first that complete what another has promised  value
 
-Priority: inputs with unique keys first, then by the rows that are expected. Windows in rows count arrivals, so they
-are taken as they come.
+Priority: inputs with unique keys first, then by the rows that are expected. Turns are equally long; with goal = memory,
+where inputs come in order, as long as their rates say: then no input gets ahead of what the others are about, and few
+rows wait for each other (the paper's pairs of substreams). Windows in rows count arrivals, so they are taken as they
+come.
 
 Pure. The choice is part of the offset, so a replay takes the same turns; `phases.schedule` carries it out.
 """
@@ -46,9 +48,12 @@ def choose(spec: JoinSpec, settings: Settings, rates: Sequence[float] = (), befo
         first = ", ".join(spec.inputs[number].alias for number in order)
         by = "unique keys" if any(i.unique for i in spec.inputs) else "fewer rows" if any(rates) else "no more is known"
         reason = f"{reason}; first {first}: {by}"
-    quota = settings.quota_rows or (SMALL_QUOTA_ROWS if settings.goal == "memory" else QUOTA_ROWS)
-    in_turns = streams != "sequential" or tuples == "value"
-    quotas = (quota,) * len(inputs) if in_turns else ()
+    quotas: tuple[int, ...] = ()
+    if streams != "sequential" or tuples == "value":
+        quotas = (settings.quota_rows or (SMALL_QUOTA_ROWS if settings.goal == "memory" else QUOTA_ROWS),) * len(inputs)
+    if streams == "priority" and settings.goal == "memory" and _go_along(spec) and all(rates or [0.0]):
+        quotas = tuple(max(1, round(quota * rate / max(rates))) for quota, rate in zip(quotas, rates, strict=True))
+        reason += "; turns as long as rates say, since keys come in order"
     return Choice(Schedule(streams, order, quotas, tuples), "; ".join(filter(None, (reason, why))))
 
 
@@ -73,6 +78,12 @@ def _tuples(spec: JoinSpec, settings: Settings) -> tuple[str, str]:
     if any(i.punctuations is not None for i in spec.inputs) and settings.goal == "memory":
         return "value", "rows first that complete what another input has promised, as goal is memory"
     return "sequential", ""
+
+
+def _go_along(spec: JoinSpec) -> bool:
+    """Whether inputs come in the order of their keys, so that rows that come at the same time are about the same."""
+    known = all(i.ordered is not None or i.punctuations is not None for i in spec.inputs)
+    return known and any(i.ordered is not None for i in spec.inputs)
 
 
 def _by_priority(spec: JoinSpec, rates: Sequence[float], before: Sequence[int]) -> tuple[int, ...]:
