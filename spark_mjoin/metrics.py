@@ -137,6 +137,7 @@ class BatchCounts:
     punctuations: int = 0  # that arrived; counted by the first partition
     promises_broken: int = 0
     rows_waited: int = 0  # that others of their input overtook
+    purging: WorkCounts = field(default_factory=WorkCounts)  # of looking through rows and moving those that stay
     rows_resident: int = 0
     rows_deferred: int = 0
     expected_results: float = 0.0  # what the rows so far are expected to give in all
@@ -154,7 +155,7 @@ class BatchCounts:
         return self.below.setdefault(operator, WorkCounts()) if operator else self.memory_to_memory.work
 
     def _sum(self, name: str) -> int:
-        return sum(getattr(work, name) for work in (*(p.work for p in self.phases), *self.below.values()))
+        return sum(getattr(work, name) for work in (*(p.work for p in self.phases), *self.below.values(), self.purging))
 
     def to_json(self) -> dict[str, Any]:
         out: dict[str, Any] = {"rowsIn": self.rows_in}

@@ -13,7 +13,7 @@ from itertools import pairwise
 import numpy as np
 import pyarrow as pa
 
-from benchmarks.paper import inputs, orders, windows
+from benchmarks.paper import inputs, orders, punctuations, scheduling, windows
 from benchmarks.paper.decomposition import decomposition
 from benchmarks.paper.inputs import MS, Stream, attribute, changing, poisson, relation
 from benchmarks.paper.machine import AHEAD, LOADED
@@ -307,4 +307,8 @@ EXPERIMENTS = {
     "star": Experiment(star, 0.25),
     "permjoin": Experiment(permjoin, 0.5),
     "pipeline": Experiment(pipeline, 0.5),
+    "ding8": Experiment(scheduling.figure_8, 0.25),
+    "ding9": Experiment(punctuations.against_xjoin, 0.25),
+    "ding10": Experiment(punctuations.memory, 0.25),
+    "ding11": Experiment(punctuations.immediate_or_batch, 0.25),
 }

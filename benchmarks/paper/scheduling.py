@@ -104,20 +104,20 @@ def figure_8(scale: float) -> Outcome:
                 expected=pattern == "ordered",
             )
         )
-        checks.append(
-            Check(
-                f"{pattern}: it has fewer rows in memory",
-                ours.mean_rows < theirs.mean_rows,
-                f"on average {ours.mean_rows:.0f} and {theirs.mean_rows:.0f}, at most {ours.run.most_rows} and "
-                f"{theirs.run.most_rows}",
-                expected=pattern == "ordered",
-            )
-        )
         for name, one in of.items():
             table.append(
                 [pattern, name, *(f"{one.when(s):.1f}" for s in shares), f"{one.half_told:.1f}", one.run.most_rows,
                  round(one.mean_rows), one.run.work.moves, one.run.work.comparisons]
             )  # fmt: skip
+    ours, theirs = seen["ordered"][OURS], seen["ordered"][THEIRS]
+    checks.append(
+        Check(
+            "ordered: it needs less than half of the rows in memory",
+            ours.mean_rows < theirs.mean_rows / 2,
+            f"on average {ours.mean_rows:.0f} and {theirs.mean_rows:.0f}, at most {ours.run.most_rows} and "
+            f"{theirs.run.most_rows}",
+        )
+    )
     totals = {one.run.total for of in seen.values() for one in of.values()}
     checks.append(Check("all schedules give the same number of results", len(totals) == 1, f"{totals}"))
     header = ["pattern", "schedule", *(f"{s:.0%} after s" for s in shares), "half of the punctuations", "most rows",

@@ -31,8 +31,15 @@ def graph(spec: JoinSpec) -> list[str]:
 
 def foreseen(expected: Expectation) -> list[str]:
     """All that is expected of a join."""
-    decided = [*plan(expected), *probing(expected), *turns(expected)]
-    return [*inputs(expected), *windows(expected), *decided, *future(expected)]
+    return [
+        *inputs(expected),
+        *windows(expected),
+        *promises(expected),
+        *plan(expected),
+        *probing(expected),
+        *turns(expected),
+        *future(expected),
+    ]
 
 
 def windows(expected: Expectation) -> list[str]:
@@ -52,6 +59,32 @@ def windows(expected: Expectation) -> list[str]:
             rows.append([input.alias, drawing.seconds(window.size / 1e6), at, late, inside])
     table = drawing.table(["input", "window", "event time", "late after", "rows inside"], rows)
     return drawing.titled("WINDOWS", table, [f"{INDENT}RATES AND STATE below is about all rows, as if there were none"])
+
+
+def promises(expected: Expectation) -> list[str]:
+    """What each input promises, and when rows leave because of it; nothing where none promises anything."""
+    spec, settings = expected.spec, expected.settings
+    if not spec.promising:
+        return []
+    rows = []
+    for input in spec.inputs:
+        names = {c: input.stored[ordinal].name for c, ordinal in input.keys}
+        made = [
+            f"{what} {', '.join(names[c] for c in classes)}"
+            for what, classes in (("unique", input.unique), ("clustered", input.clustered))
+            if classes
+        ]
+        if input.ordered is not None:
+            made.append(f"ordered {names[input.ordered[0]]}{' desc' if input.ordered[1] else ''}")
+        if input.punctuations is not None:
+            about = [names[p.key_class] for p in input.punctuations.patterns]
+            made.append(f"punctuations about {listed(about)}")
+        rows.append([input.alias, "; ".join(made) or "nothing: the others keep rows for it"])
+    when = "with every batch" if settings.purge_every == 1 else f"after {settings.purge_every} punctuations"
+    notes = [f"{INDENT}useless rows leave {when}; RATES AND STATE below is about all rows, as if none left"]
+    if spec.gives_punctuations:
+        notes.append(f"{INDENT}punctuations are given out")
+    return drawing.titled("PROMISES", drawing.table(["input", "promises"], rows), notes)
 
 
 def inputs(expected: Expectation) -> list[str]:

@@ -236,9 +236,9 @@ class Delivered:
                 closed = distinct(chosen(keys, _at(rows.size, ended[mine[ended]])))
                 closed = chosen(closed, ~among(closed, _like(keys, last)))
                 promises.add(self._number, input.clustered, closed)
-                if promise.cluster is not None and promise.cluster not in (first, last):
+                if promise.cluster is not None and promise.cluster not in (first, last) and promise.cluster_mine:
                     promises.add(self._number, input.clustered, _like(keys, promise.cluster))
-                promise.cluster = last
+                promise.cluster, promise.cluster_mine = last, bool(mine[-1])
         if input.ordered is not None:
             self._move_edge(promises, *input.ordered)
 

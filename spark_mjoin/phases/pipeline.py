@@ -96,7 +96,7 @@ class Pipeline:
             purge.drop_last(operator, member, before, gone, self.counts)
         if purge.is_due(operator, plan):
             yield None
-            purge.sweep(operator, plan, self.counts)
+            purge.sweep(operator, plan, self.counts, all_of_them=False)
 
     def _ascend(
         self, operator: OperatorState, bounds: Iterator[Bound], busy: tuple[OperatorState, ...] = ()
@@ -156,10 +156,16 @@ class Pipeline:
         if self.plan.purging is not None and work.visited is None:
             purge.after_pass(operator, self.store, work.buckets, self.plan.purging, self.counts)
 
-    def purge_disk(self) -> None:
-        """Look through disk parts that owe nothing for rows that promises have made useless."""
+    def purge_disk(self, has_time: bool) -> Iterator[pa.RecordBatch]:
+        """Look through disk parts for rows that promises have made useless.
+
+        Those that owe nothing, if there is time; and all, after giving out what is owed, if too many rows wait for it.
+        """
         root = self.state.root
-        if self.plan.purging is not None and (buckets := purge.to_look_at(root)):
+        if purge.is_held_up(root):
+            yield from self.settle()
+            root.promises.held = 0
+        if has_time and self.plan.purging is not None and (buckets := purge.to_look_at(root)):
             for number in range(len(root.tables)):
                 self.store.save(root, number, self.version, self.attempt)
             purge.after_pass(root, self.store, buckets, self.plan.purging, self.counts)

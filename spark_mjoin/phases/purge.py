@@ -10,8 +10,9 @@ have left memory and combinations with it may be owed, until a pass has given th
 disk parts that have not been looked at since something was promised are read and purged as well.
 
 A sweep looks at all rows in memory and moves those that stay, so it is done for many punctuations together unless
-memory matters more (Ding 2003, section 4.3). Promises by constraints come with every row; they alone cause a sweep when
-as many rows have arrived as a third of those in memory, or, where every punctuation does, with every batch.
+memory matters more (Ding 2003, section 4.3), and moves rows of an input when an eighth of them can go. Promises by
+constraints come with every row; they alone cause a sweep when as many rows have arrived as a third of those in memory,
+or, where every punctuation does, with every batch.
 
 Punctuations of the output: a key is told when some input that has promised it has no row with it left, in memory or on
 disk. Every result has a row of that input, so none with the key can come; what was owed is out, or the row would be
@@ -31,6 +32,7 @@ from spark_mjoin.join.completion import Completion, View
 from spark_mjoin.metrics import BatchCounts
 from spark_mjoin.model import Array, JoinSpec, Purging
 from spark_mjoin.phases.disk import Part
+from spark_mjoin.planner.manager import MOST_HELD
 from spark_mjoin.state.buckets import BUCKETS, bucket_class, of_hashes
 from spark_mjoin.state.columns import hash_array
 from spark_mjoin.state.keysets import (
@@ -52,6 +54,7 @@ from spark_mjoin.state.residency import NEVER
 from spark_mjoin.state.store import StateStore, arrived_of
 
 LAZY = 3  # rows in memory for each that has arrived, when it is time to look through them for constraints alone
+WORTH_MOVING = 8  # rows of an input for each that leaves, up to which those that stay are moved for its sake
 MOST_SINGLE = 1 << 16  # keys of a range that are looked at one by one
 
 
@@ -81,7 +84,8 @@ def is_due(state: OperatorState, plan: Purging) -> bool:
         return True
     if not (promises.news or _by_presence(state.spec)):
         return False
-    return plan.every == 1 or promises.arrived * LAZY >= sum(table.rows for table in state.tables)
+    enough = max(plan.every, sum(table.rows for table in state.tables) / LAZY)
+    return plan.every == 1 or promises.arrived >= enough
 
 
 def is_pending(state: OperatorState) -> bool:
@@ -89,17 +93,27 @@ def is_pending(state: OperatorState) -> bool:
     return state.promises.waiting > 0 or state.promises.news
 
 
-def sweep(state: OperatorState, plan: Purging, counts: BatchCounts) -> None:
-    """Let useless rows leave memory, of buckets that owe nothing."""
+def is_held_up(state: OperatorState) -> bool:
+    """Whether so many useless rows wait for disk work that it must be done now, whatever was planned."""
+    return state.promises.held > MOST_HELD * sum(s.end - s.start for s in state.segments)
+
+
+def sweep(state: OperatorState, plan: Purging, counts: BatchCounts, all_of_them: bool = True) -> None:
+    """Let useless rows leave memory, of buckets that owe nothing; or only those of inputs where they are many."""
     promises = state.promises
     promises.waiting, promises.news, promises.arrived = 0, False, 0
     views = _views(state)
+    counts.purging.comparisons += sum(view.rows for view in views)
     completion = Completion(state.spec, promises, views)
     useless = [completion.useless(number) for number in range(len(views))]
     gone, blocked = [], 0
     for number, view in enumerate(views):
         leaves = useless[number] & (_free(state, number) & (state.groups.disk[number] == 0))[view.buckets]
         blocked += int(useless[number].sum() - leaves.sum())
+        few = int(leaves.sum()) * WORTH_MOVING < view.rows
+        if few and leaves.any() and not all_of_them and plan.every > 1 and not state.spec.gives_punctuations:
+            leaves = np.zeros(view.rows, np.bool_)
+            promises.news = True  # they are still to go
         gone.append(leaves)
     if any(leaves.any() for leaves in gone):
         state.residency.events += 1
@@ -111,6 +125,7 @@ def sweep(state: OperatorState, plan: Purging, counts: BatchCounts) -> None:
                 state.purged[number].add(distinct(keys), state.residency.events)
                 _note_unique(state, number, 0, leaves)
                 counts.rows_purged += state.drop(number, leaves)
+                counts.purging.moves += state.tables[number].rows
         views = _views(state)
     rows = sum(table.rows for table in state.tables)
     promises.held = blocked * sum(s.end - s.start for s in state.segments) // max(1, rows)
@@ -120,12 +135,12 @@ def sweep(state: OperatorState, plan: Purging, counts: BatchCounts) -> None:
 
 def to_look_at(state: OperatorState) -> tuple[int, ...]:
     """Buckets of the main class with rows on disk that owe nothing, and have not been looked at since promises came."""
-    on_disk = (state.groups.disk > 0).any(axis=0)
+    on_disk: Array = state.groups.disk.sum(axis=0) > 0
     seen = state.promises.looked == state.promises.changes
     if not state.promises or not on_disk.any():
         return ()
     if len(state.groups.main) < len(state.tables):  # others' rows are in every bucket
-        return () if state.groups.in_debt().any() or seen.all() else tuple(range(BUCKETS))
+        on_disk[:] = True
     return tuple(int(b) for b in np.flatnonzero(on_disk & ~state.groups.in_debt() & ~seen))
 
 
@@ -133,28 +148,30 @@ def after_pass(
     state: OperatorState, store: StateStore, buckets: Iterable[int], plan: Purging, counts: BatchCounts
 ) -> None:
     """Let useless rows of buckets of the main class leave, in memory and on disk. All rows must be in segments."""
-    chosen_buckets = np.array(sorted(buckets))
-    state.promises.looked[chosen_buckets] = state.promises.changes
+    everywhere = len(state.groups.main) < len(state.tables)  # some input has rows for every bucket: look at all
+    looked_at = np.arange(BUCKETS) if everywhere else np.array(sorted(buckets))
+    state.promises.looked[looked_at[~state.groups.in_debt()[looked_at]]] = state.promises.changes
     if not _has_promises(state):
         return
-    debt = state.groups.in_debt().any()
-    parts = [_stored(state, store, n, chosen_buckets) for n in range(len(state.tables))]
+    parts = [_stored(state, store, n, looked_at) for n in range(len(state.tables))]
     views = [view for view, _ in parts]
     completion = Completion(state.spec, state.promises, views)
     useless = [completion.useless(number) for number in range(len(views))]
+    if everywhere:
+        state.promises.held = sum(
+            int((useless[n] & ~_free(state, n)[view.buckets]).sum()) for n, view in enumerate(views)
+        )
     for number, (view, flushed) in enumerate(parts):
-        if not useless[number].any() or (number not in state.groups.main and debt):
+        leaves = useless[number] & _free(state, number)[view.buckets]
+        if not leaves.any():
             continue
-        keys = distinct(chosen(view.joint(_all_classes(state.spec, number)), useless[number]))
-        on_disk = np.bincount(view.buckets[useless[number] & flushed], minlength=BUCKETS)
+        keys = distinct(chosen(view.joint(_all_classes(state.spec, number)), leaves))
+        on_disk = np.bincount(view.buckets[leaves & flushed], minlength=BUCKETS)
         state.residency.events += 1
         state.purged[number].add(keys, state.residency.events)
-        leaves = among(state.tables[number].joint_keys(), keys)
-        _note_unique(state, number, 0, leaves)
-        _promise_unique(state, number, view, useless[number])
-        counts.rows_purged += state.drop(number, leaves, on_disk)
-        stay = ~useless[number]
-        views[number] = View({c: chosen(k, stay) for c, k in view.keys.items()}, view.buckets[stay], view.unseen)
+        _promise_unique(state, number, view, leaves)
+        counts.rows_purged += state.drop(number, among(state.tables[number].joint_keys(), keys), on_disk)
+        views[number] = View({c: chosen(k, ~leaves) for c, k in view.keys.items()}, view.buckets[~leaves], view.unseen)
     gather(state, views)
     _forget(state, plan, views)
 

@@ -5,7 +5,8 @@
 
 A promise about a column is one about a key class only if the key is that column, and encoded so that other values of
 the column are other keys: 2^53 and 2^53 + 1 are one key among doubles, so "no more 2^53" says nothing there. A
-punctuation that restricts such a column is read as saying nothing.
+punctuation that restricts such a column is read as saying nothing. All columns of a source with punctuations are read:
+one that speaks about a column that this join does not compare must not be taken for the end of the input.
 
 Where punctuations are given out, the output gets columns that tell them from data: `punctuation`, and where promises
 speak of ranges `punctuationLow` and `punctuationHigh`. A key must be in the projection for that, as it is.
@@ -56,13 +57,7 @@ def with_promises(input: InputSpec, source: SourceSpec, promised: Promised) -> I
     if not promised:
         return input
     reading = _Reading(input, source)
-    punctuations = None
-    needed: set[str] = set()
-    if promised.punctuation is not None:
-        punctuations = reading.punctuations(promised)
-        needed = {c.name for c in columns_of(punctuations.predicate)} | set(punctuations.others)
-        for pattern in punctuations.patterns:
-            needed |= {name for name in (pattern.values, pattern.low, pattern.high) if name is not None}
+    punctuations = reading.punctuations(promised) if promised.punctuation is not None else None
     ordered = None
     if promised.ordered is not None:
         (key,) = reading.classes((promised.ordered[0],), "ordered") or (None,)
@@ -70,7 +65,7 @@ def with_promises(input: InputSpec, source: SourceSpec, promised: Promised) -> I
             ordered = key, promised.ordered[1]
     return replace(
         input,
-        columns=tuple(name for name in source.schema.names if name in needed or name in input.columns),
+        columns=input.columns if punctuations is None else tuple(source.schema.names),
         punctuations=punctuations,
         unique=reading.classes(promised.unique, "unique"),
         clustered=reading.classes(promised.clustered, "clustered"),

@@ -37,6 +37,7 @@ class Promise:
     ended: bool = False
     sets: dict[Classes, KeySet] = field(default_factory=dict)
     cluster: int | bytes | None = None  # the key whose rows are coming, where they come clustered
+    cluster_mine: bool = False  # whether it is this partition's
     edge: int | bytes | None = None  # the furthest key, where they come in order
 
 
@@ -138,7 +139,7 @@ class Promises:
                 {
                     "ended": p.ended,
                     "sets": _sets_to_json(p.sets),
-                    "cluster": _end_to_json(p.cluster),
+                    "cluster": [_end_to_json(p.cluster), p.cluster_mine],
                     "edge": _end_to_json(p.edge),
                 }
                 for p in self.of
@@ -160,7 +161,13 @@ class Promises:
             return {tuple(classes): type(empty(tuple(classes))).from_json(of) for classes, of in found}
 
         of = [
-            Promise(p["ended"], sets(p["sets"]), _end_from_json(p["cluster"]), _end_from_json(p["edge"]))
+            Promise(
+                p["ended"],
+                sets(p["sets"]),
+                _end_from_json(p["cluster"][0]),
+                p["cluster"][1],
+                _end_from_json(p["edge"]),
+            )
             for p in body["of"]
         ]
         return Promises(

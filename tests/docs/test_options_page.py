@@ -49,8 +49,6 @@ def options(*titles: str) -> set[str]:
 
 def test_every_option_of_the_join_is_documented_and_exists() -> None:
     assert options("The join") == set(config._KNOWN)
-    reserved = section("The join").split("is a reserved name")[0].splitlines()[-1]
-    assert set(re.findall(r"`(\w+)`", reserved)) == set(config._PLANNED)
 
 
 @pytest.mark.parametrize("format", FORMATS)

@@ -11,7 +11,7 @@ from spark_mjoin.errors import OptionError
 from spark_mjoin.model import JoinSpec, Schedule, Settings
 from spark_mjoin.planner.graph import plan_join
 from spark_mjoin.planner.plan import Plan
-from spark_mjoin.planner.scheduling import QUOTA_ROWS, choose, render
+from spark_mjoin.planner.scheduling import QUOTA_ROWS, SMALL_QUOTA_ROWS, choose, render
 
 QUERY = "SELECT a.v FROM a JOIN b ON a.k = b.k JOIN c ON a.k = c.k"
 SOURCES = {f"source.{alias}.format": "parquet" for alias in "abc"}
@@ -35,7 +35,7 @@ def test_priority_goes_by_expected_rows() -> None:
     assert choose(spec, settings).schedule == Schedule("priority", (0, 1, 2), (QUOTA_ROWS,) * 3)
     choice = choose(spec, settings, [500.0, 0.0, 20.0])
     assert choice.schedule.order == (2, 0, 1), "and an input of which nothing is known is last"
-    assert choice.reason == "option 'streamScheduling' says so; c, a, b: fewer rows are expected of the first"
+    assert choice.reason == "option 'streamScheduling' says so; first c, a, b: fewer rows"
 
 
 def test_the_order_stays_while_inputs_are_nearly_alike() -> None:
@@ -43,6 +43,46 @@ def test_the_order_stays_while_inputs_are_nearly_alike() -> None:
     before = Schedule("priority", (2, 0, 1), (1, 1, 1))
     assert choose(spec, settings, [10.0, 30.0, 19.0], before).schedule.order == (2, 0, 1)
     assert choose(spec, settings, [10.0, 30.0, 21.0], before).schedule.order == (0, 2, 1)
+
+
+def test_the_one_side_comes_first_and_the_many_side_need_not_be_stored() -> None:
+    spec, settings = given(source__b__unique="k")
+    choice = choose(spec, settings, [5.0, 100.0, 1.0])
+    assert choice.schedule == Schedule("priority", (1, 2, 0), (QUOTA_ROWS,) * 3)
+    assert choice.reason == (
+        "rows of the many side need not be stored when their partner is there; first b, c, a: unique keys"
+    )
+    assert choose(*given(**{f"source__{alias}__unique": "k" for alias in "abc"})).schedule == Schedule()
+
+
+def test_memory_as_the_goal_takes_small_turns_where_rows_can_leave() -> None:
+    assert choose(*given(goal="memory")).schedule == Schedule(), "nothing ever leaves"
+    for promise in ("unique", "clustered", "ordered"):
+        everyone = {f"source__{alias}__{promise}": "k" for alias in "abc"}
+        assert choose(*given(goal="memory", **everyone)).schedule.streams == "priority"
+        assert set(choose(*given(goal="memory", **everyone)).schedule.quotas) == {SMALL_QUOTA_ROWS}
+        assert choose(*given(goal="rate", **everyone)).schedule == Schedule()
+    windows = {"window": "9 rows", "source__a__unique": "k", "source__a__punctuation": "v = 'end'", "goal": "memory"}
+    choice = choose(*given(**windows))
+    assert (choice.schedule, choice.reason) == (Schedule(), "windows in rows count arrivals, input by input")
+
+
+def test_turns_are_in_step_with_the_rates_where_keys_come_in_order() -> None:
+    options = {"source__a__ordered": "k", "source__b__ordered": "k", "source__c__punctuation": "v = 'end'"}
+    spec, settings = given(goal="memory", schedulingQuota="1000", **options)
+    choice = choose(spec, settings, [50.0, 1.0, 500.0])
+    assert choice.schedule == Schedule("priority", (1, 0, 2), (100, 2, 1000), "value")
+    assert "turns as long as rates say, since keys come in order" in choice.reason
+    assert choose(spec, settings, [50.0, 0.0, 500.0]).schedule.quotas == (1000,) * 3, "not all rates are known"
+
+
+def test_awaited_rows_first() -> None:
+    punctuated = {"source__a__punctuation": "v = 'end'"}
+    assert choose(*given(goal="memory", **punctuated)).schedule.tuples == "value"
+    assert choose(*given(**punctuated)).schedule == Schedule()
+    forced = choose(*given(tupleScheduling="value", **punctuated))
+    assert forced.schedule == Schedule("sequential", (), (QUOTA_ROWS,) * 3, "value")
+    assert forced.reason.endswith("option 'tupleScheduling' says so")
 
 
 def test_quotas() -> None:
@@ -67,6 +107,11 @@ def test_quotas() -> None:
             "options 'streamScheduling' = 'random' and 'window' do not go together: a window in rows counts arrivals",
         ),
         (
+            {"tupleScheduling": "value", "window": "10 rows", "source__a__unique": "k"},
+            "options 'tupleScheduling' = 'value' and 'window' do not go together",
+        ),
+        ({"tupleScheduling": "value"}, "option 'tupleScheduling' is 'value', but no source promises anything"),
+        (
             {"streamScheduling": "priority", "source__b__window": "10 rows"},
             "options 'streamScheduling' = 'priority' and 'source.b.window' do not go together",
         ),
@@ -85,7 +130,7 @@ def test_windows_in_rows_are_taken_as_they_come() -> None:
 def test_in_the_offset() -> None:
     plain = Plan((0, 1, 2))
     assert plain.to_json(3) == {}
-    for schedule in (Schedule("priority", (1, 0, 2), (3, 2, 1)), Schedule("random", (), (9, 9, 9))):
+    for schedule in (Schedule("priority", (1, 0, 2), (3, 2, 1)), Schedule("random", (), (9, 9, 9), "value")):
         plan = replace(plain, schedule=schedule)
         assert Plan.from_json(json.loads(json.dumps(plan.to_json(3))), 3) == plan
         assert plan.of_partition(0, 1).schedule == schedule
