@@ -307,7 +307,7 @@ EXPERIMENTS = {
     "star": Experiment(star, 0.25),
     "permjoin": Experiment(permjoin, 0.5),
     "pipeline": Experiment(pipeline, 0.5),
-    "ding8": Experiment(scheduling.figure_8, 0.25),
+    "ding8": Experiment(scheduling.figure_8, 0.125),
     "ding9": Experiment(punctuations.against_xjoin, 0.25),
     "ding10": Experiment(punctuations.memory, 0.25),
     "ding11": Experiment(punctuations.immediate_or_batch, 0.25),

@@ -1,9 +1,9 @@
 """Ding 2003, figure 8: stream and tuple scheduling, results over time for two arrival patterns.
 
-NewsGeneral, the one side, has a row for each serial number; AccessRecord, the many side, has ten on average, of the ten
-latest news, in random order, and a punctuation when a news item is rolled out. In the ordered pattern both arrive with
-ascending serial numbers, in the random one NewsGeneral arrives in any order. The input queues never run empty, purging
-is immediate, and punctuations are passed on.
+The streams of `punctuations`: NewsGeneral, the one side, has a row for each serial number; AccessRecord, the many side,
+has five, and a punctuation when a news item is rolled out. In the ordered pattern both arrive with ascending serial
+numbers, in the random one NewsGeneral arrives in any order. The input queues never run empty, purging is immediate, and
+punctuations are passed on.
 
 The engine's own schedules, promises and purging, on one partition, all rows in one micro-batch. Time is virtual:
 hashes, stored rows and comparisons as in `machine`, and for each punctuation a comparison with every row of the news in
@@ -12,7 +12,8 @@ that is not charged to its advantage. A row that is dropped on the fly is not ch
 engine appends it and takes it back.
 
 The paper takes single tuples by chance; here it is five rows at a time. It does not give its quotas. Here they are a
-hundred rows; equal, or in step with the inputs, ten of NewsGeneral for a hundred of AccessRecord.
+hundred rows, and otherwise as the planner chooses: equal, or where news are declared to be ordered, in step with the
+rates of the inputs.
 """
 
 from __future__ import annotations
@@ -26,6 +27,7 @@ import pyarrow as pa
 
 from benchmarks.paper.machine import LOADED, Work
 from benchmarks.paper.outcome import Check, Outcome, Panel
+from benchmarks.paper.punctuations import ITEMS, QUERY, RECORDS, news_and_access
 from benchmarks.paper.virtual import Run, scratch
 from spark_mjoin.config import Options
 from spark_mjoin.metrics import BatchCounts
@@ -39,9 +41,7 @@ from spark_mjoin.state.keysets import KeySet, WordSet
 from spark_mjoin.state.partition import PartitionState
 from spark_mjoin.state.store import StateStore
 
-NEWS, PER_NEWS, LATEST = 2_000, 10, 10
 QUOTA = 100
-QUERY = "SELECT news.sno AS sno, news.id AS item, access.id AS visit FROM news, access WHERE news.sno = access.sno"
 OPTIONS = {
     "query": QUERY,
     "source.news.format": "arrow",
@@ -55,7 +55,7 @@ OPTIONS = {
 OURS, THEIRS = "priority, value (chosen)", "random, sequential"
 PLANS = {  # inputs: news, access
     "priority, sequential": Schedule("priority", (0, 1), (QUOTA, QUOTA)),
-    "news first, sequential": Schedule("priority", (0, 1), (NEWS, QUOTA)),
+    "news first, sequential": Schedule("priority", (0, 1), (ITEMS, QUOTA)),
     THEIRS: Schedule("random", (), (5, 5)),
 }
 
@@ -63,13 +63,12 @@ PLANS = {  # inputs: news, access
 @dataclass(frozen=True)
 class _Seen:
     run: Run
-    rows: Array  # in memory, at the run's instants
     told: Array  # punctuations passed on by then
 
     @property
     def mean_rows(self) -> float:
         """Over the time."""
-        return float((self.rows[1:] * np.diff(self.run.seconds)).sum() / self.run.finished)
+        return float((self.run.held[1:] * np.diff(self.run.seconds)).sum() / self.run.finished)
 
     @property
     def half_told(self) -> float:
@@ -78,18 +77,17 @@ class _Seen:
 
     def when(self, share: float) -> float:
         """When a share of the results was out."""
-        return float(self.run.seconds[np.searchsorted(self.run.results, share * self.run.total)])
+        return self.run.after(round(share * self.run.total))
 
 
 def figure_8(scale: float) -> Outcome:
     """Section 6.2, experiment 1."""
-    news = round(NEWS * scale)
     seen: dict[str, dict[str, _Seen]] = {}
     for pattern, promised in {"ordered": {"source.news.ordered": "sno"}, "random": {}}.items():
         options = Options.parse({**OPTIONS, **promised})
-        inputs = {"news": _news(news, pattern), "access": _access(news)}
+        inputs = {name: stream.rows for name, stream in news_and_access(scale, pattern).items()}
         spec = plan_join(options, [inputs[source.alias].schema for source in options.sources])
-        plans = {OURS: choose(spec, options.settings, [1.0, PER_NEWS]).schedule, **PLANS}
+        plans = {OURS: choose(spec, options.settings, [1.0, 1.0 + RECORDS]).schedule, **PLANS}
         seen[pattern] = {name: _run(name, plan, spec, inputs) for name, plan in plans.items()}
     checks, table = [], []
     shares = (0.1, 0.25, 0.5, 0.75, 1.0)
@@ -129,25 +127,6 @@ def figure_8(scale: float) -> Outcome:
     return Outcome("ding8", "Ding 2003, figure 8: scheduling", panels, checks, header, table)
 
 
-def _news(count: int, pattern: str) -> pa.RecordBatch:
-    numbers = np.arange(count, dtype=np.int64)
-    if pattern == "random":
-        numbers = np.random.Generator(np.random.Philox(8)).permutation(numbers)
-    return pa.RecordBatch.from_pydict({"sno": pa.array(numbers), "id": pa.array(np.arange(count))})
-
-
-def _access(news: int) -> pa.RecordBatch:
-    """Between two punctuations the ten latest news are visited, ten times in all."""
-    dice = np.random.Generator(np.random.Philox(9))
-    numbers, over = [], []
-    for oldest in range(news):
-        latest = min(news, oldest + LATEST)
-        numbers += [*dice.integers(oldest, latest, PER_NEWS), oldest]
-        over += [False] * PER_NEWS + [True]
-    columns = {"sno": pa.array(np.array(numbers, np.int64)), "over": pa.array(over)}
-    return pa.RecordBatch.from_pydict({**columns, "id": pa.array(np.where(over, None, np.arange(len(over))))})
-
-
 def _size(keys: KeySet, news: int) -> int:
     """Serial numbers that a punctuation is about; one that says that an input has ended is about none."""
     if not isinstance(keys, WordSet):
@@ -155,7 +134,7 @@ def _size(keys: KeySet, news: int) -> int:
     return int((np.clip(keys.highs, -1, news - 1) - np.clip(keys.lows, 0, news) + 1).sum())
 
 
-def _run(name: str, plan: Schedule, spec: JoinSpec, by_alias: Mapping[str, pa.RecordBatch]) -> _Seen:
+def _run(name: str, plan: Schedule, spec: JoinSpec, by_source: Mapping[str, pa.RecordBatch]) -> _Seen:
     tree = trees.single(2)
     state = PartitionState.empty(tree, trees.layout(spec, tree), {}, tracked=True)
     root, counts, scanned, samples = state.root, BatchCounts([0, 0]), [0], [(0.0, 0, 0, 0, 0)]
@@ -166,7 +145,7 @@ def _run(name: str, plan: Schedule, spec: JoinSpec, by_alias: Mapping[str, pa.Re
         return Work(done.hashes, stored, compared, done.probes)
 
     def arriving() -> Iterator[tuple[int, pa.RecordBatch]]:
-        inputs = [[by_alias[i.alias]] for i in spec.inputs]
+        inputs = [[by_source[spec.sources[i.source].alias]] for i in spec.inputs]
         awaited = partial(promises.awaited, root)
         for number, batch in schedule.merge(plan, inputs, 1, awaited, {}, counts):
             before, news_rows = counts.punctuations, root.tables[0].rows
@@ -174,7 +153,7 @@ def _run(name: str, plan: Schedule, spec: JoinSpec, by_alias: Mapping[str, pa.Re
             scanned[0] += (counts.punctuations - before) * news_rows
             held = sum(table.rows for table in root.tables)
             spent = work()
-            told = sum(_size(keys, by_alias["news"].num_rows) for _, keys in root.told)
+            told = sum(_size(keys, by_source["news"].num_rows) for _, keys in root.told)
             samples.append((spent.seconds(LOADED), root.results, spent.comparisons, held, told))
 
     with scratch() as place:
@@ -184,5 +163,5 @@ def _run(name: str, plan: Schedule, spec: JoinSpec, by_alias: Mapping[str, pa.Re
     seconds, given, compared, rows, told = map(np.array, zip(*samples, strict=True))
     given[-1] = results
     end = float(seconds[-1])
-    run = Run(name, seconds, given, end, 0.0, work(), 0, (), compared, int(rows.max()))
-    return _Seen(run, rows, told)
+    run = Run(name, seconds, given, end, 0.0, work(), 0, (), compared, int(rows.max()), rows)
+    return _Seen(run, told)
