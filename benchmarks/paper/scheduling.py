@@ -54,7 +54,8 @@ OPTIONS = {
 }
 OURS, THEIRS = "priority, value (chosen)", "random, sequential"
 PLANS = {  # inputs: news, access
-    "priority, sequential": Schedule("priority", (0, 1), (QUOTA, QUOTA)),
+    "in step, sequential": Schedule("priority", (0, 1), (QUOTA // (1 + RECORDS) + 1, QUOTA)),
+    "equal turns, sequential": Schedule("priority", (0, 1), (QUOTA, QUOTA)),
     "news first, sequential": Schedule("priority", (0, 1), (ITEMS, QUOTA)),
     THEIRS: Schedule("random", (), (5, 5)),
 }
