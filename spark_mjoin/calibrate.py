@@ -159,7 +159,7 @@ class _Bench:
                 indexed = time.perf_counter()
                 moving, indexing = moving + moved - started, indexing + indexed - moved
         rows = sum(table.rows for table in tables)
-        index, probing = tables[1].index((0,)), tables[0].index((0,)).values()[: self._probing]
+        index, probing = tables[1].index((0,)), tables[0].key((0,)).values(self._probing)[: self._probing]
         at, row = np.empty(probing.size, np.int32), np.empty(probing.size, np.int32)
         started = time.perf_counter()
         kernel.heads(index.slots(probing), index.head, at, row)

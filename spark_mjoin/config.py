@@ -23,7 +23,7 @@ _OVERFLOW = ("flush", "blockingThreshold", "diskFuel", "segmentCompression")
 _WINDOWS = ("window", "expiry", "idleTimeout")
 _PROMISES = ("goal", "purge", "purgeEvery", "verifyConstraints", "emitPunctuations")
 _SCHEDULING = ("streamScheduling", "schedulingQuota", "tupleScheduling")
-_TOP = ("query", "on", "plan", "partitions", "memory", "overflow", "stateLocation", "stickyPartitions")
+_TOP = ("query", "on", "plan", "access", "partitions", "memory", "overflow", "stateLocation", "stickyPartitions")
 _KNOWN = (*_TOP, *_OVERFLOW, *_WINDOWS, *_PROMISES, *_SCHEDULING, *_LIMITS, "expectedSelectivity")
 _RATE = "expectedRowsPerSecond"
 _OF_INPUTS = ("window", "timestamp", "watermark")
@@ -409,6 +409,7 @@ def _settings(top: Mapping[str, str], expected: Expected) -> Settings:
         goal=goal,
         purge_every=1 if purge == "immediate" else parse_count(top.get("purgeevery", str(PURGE_EVERY)), "purgeEvery"),
         verify=_choice(top, "verifyConstraints", ("off", "count", "fail"), defaults.verify),
+        access=top.get("access", "").strip() or None,
         tuple_scheduling=_choice(top, "tupleScheduling", _TUPLES, defaults.tuple_scheduling),
         stream_scheduling=_choice(top, "streamScheduling", _STREAMS, defaults.stream_scheduling),
         quota_rows=None if quota is None else parse_count(quota, "schedulingQuota"),

@@ -13,7 +13,7 @@ from spark_mjoin import sources
 from spark_mjoin.config import Options
 from spark_mjoin.errors import OptionError
 from spark_mjoin.model import JoinSpec, Settings
-from spark_mjoin.planner import tree
+from spark_mjoin.planner import access, tree
 from spark_mjoin.planner.graph import plan_join
 
 
@@ -36,4 +36,5 @@ def load(options: Mapping[str, str]) -> tuple[JoinSpec, Settings]:
                 "'adaptive', 'largest' and 'random' work on every join"
             )
     tree.chosen(settings.plan, spec)  # a plan that does not fit is an error now
+    access.parse(settings.access, spec)
     return spec, settings

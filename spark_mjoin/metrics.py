@@ -31,6 +31,7 @@ class EdgeCounts:
     matches: float = 0  # pairs with equal keys
     candidates: float = 0  # sum over probes of the target's rows: matches / candidates is the selectivity
     kept: float = 0  # pairs that passed the residuals too
+    chunks: float = 0  # times that some combinations probed together
 
     def add(self, other: EdgeCounts, share: float = 1.0) -> None:
         """Add counts, or a share of them."""
@@ -38,6 +39,7 @@ class EdgeCounts:
         self.matches += share * other.matches
         self.candidates += share * other.candidates
         self.kept += share * other.kept
+        self.chunks += share * other.chunks
 
 
 Edges = dict[Context, EdgeCounts]
@@ -68,7 +70,7 @@ def rank(context: Context) -> list[Any]:
 
 
 def edges_to_json(edges: Mapping[Context, EdgeCounts]) -> list[list[Any]]:
-    rows = ([*rank(context), c.probes, c.matches, c.candidates, c.kept] for context, c in edges.items())
+    rows = ([*rank(context), c.probes, c.matches, c.candidates, c.kept, c.chunks] for context, c in edges.items())
     return sorted(rows, key=lambda row: row[:3])
 
 
@@ -219,12 +221,14 @@ def report(
     memory_bytes: int | None = None,
     seconds: float | None = None,
     plan: str | None = None,
+    access: Mapping[str, str] | None = None,
     scheduling: tuple[str, str] | None = None,
 ) -> dict[str, str]:
     """The metrics of one version, from the manifests that its partitions committed.
 
-    seconds is the time in which the batch's input arrived, for rates, plan the tree of joins in words, scheduling the
-    order of inputs and of the rows of each; None where nobody knows.
+    seconds is the time in which the batch's input arrived, for rates, plan the tree of joins in words, access per
+    alias how its rows reach the others, scheduling the order of inputs and of the rows of each; None where nobody
+    knows.
     """
     sums: dict[str, int] = dict.fromkeys(_SUMMED, 0)
     rows, rows_in, orders = [0] * len(aliases), [0] * len(aliases), [""] * len(aliases)
@@ -263,6 +267,8 @@ def report(
             metrics[f"{alias}RowsPerSecond"] = f"{rows_in[i] / seconds if seconds else 0.0:.1f}"
         if orders[i]:
             metrics[f"{alias}ProbeOrder"] = orders[i]
+            if access is not None:
+                metrics[f"{alias}Access"] = access[alias]
     return metrics
 
 

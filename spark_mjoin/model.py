@@ -230,6 +230,9 @@ class JoinSpec:
         return min(common) if common else None
 
 
+CHUNK_ROWS = 1 << 16  # rows that probe together, and pairs that one probe may give at a time
+
+
 @dataclass(frozen=True)
 class ProbeStep:
     """One probe of a probing order: bind `target` through the key classes it shares with what is bound already."""
@@ -238,6 +241,7 @@ class ProbeStep:
     classes: tuple[int, ...]
     suppliers: tuple[int, ...]  # for each class, a bound input that has its value
     residuals: tuple[int, ...]  # predicates (indexes into JoinSpec.residuals) that can be decided after this step
+    scan: bool = False  # the target's rows go through a small hash of the probing ones, instead of being looked up
 
 
 @dataclass(frozen=True)
@@ -250,6 +254,9 @@ class ProbeOrder:
 
 Tree = int | tuple["Tree", ...]
 """A plan: a number is an input of the join, a tuple an MJoin over its members. Operators are numbered in preorder."""
+
+Access = tuple[tuple[int, int], ...]
+"""Of one operator, the directions (arriving member, probed member) that scan instead of looking up, sorted."""
 
 
 @dataclass(frozen=True)
@@ -296,6 +303,7 @@ class Settings:
     goal: str = "rate"  # what to do well: results soon, or little memory
     purge_every: int = 100  # punctuations after which rows that are not needed any more leave; 1: at once
     verify: str = "off"  # what happens when a promise is broken: nothing, it is counted, or it is an error
+    access: str | None = None  # how probes find their rows
     stream_scheduling: str = "auto"  # how the inputs of a batch take turns
     tuple_scheduling: str = "auto"  # in which order the rows of a turn come
     quota_rows: int | None = None  # of a turn; None: as the planner thinks
@@ -326,6 +334,9 @@ class OverflowPlan:
     blocking_rows: int
     fuel_bytes: int
     work: tuple[DiskWork, ...] = ()
+
+
+LAZY = 3  # rows in memory for each that has arrived, when it is time to look through them for expired ones
 
 
 @dataclass(frozen=True)
@@ -363,6 +374,7 @@ class BatchPlan:
     overflow: OverflowPlan | None = None  # how to keep to a budget; None: everything stays in memory
     expiry: Expiry | None = None  # None: no input has a window
     purging: Purging | None = None  # None: no input promises anything
+    access: tuple[Access, ...] = ()  # per operator; none: no direction scans
     schedule: Schedule = Schedule()
 
 

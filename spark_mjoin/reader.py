@@ -47,7 +47,7 @@ from spark_mjoin import filesystem, metrics, sources
 from spark_mjoin.calibrate import calibrated
 from spark_mjoin.errors import OptionError
 from spark_mjoin.model import Expiry, JoinSpec, PartitionTask, Position, Purging, Settings, SourceSpec
-from spark_mjoin.planner import scheduling
+from spark_mjoin.planner import access, scheduling
 from spark_mjoin.planner import tree as trees
 from spark_mjoin.planner.choice import Planned, Planner, has_spilled, tree_of
 from spark_mjoin.planner.fingerprint import describe, differences
@@ -97,6 +97,8 @@ class MJoinBatchReader(DataSourceReader):
             purging=_purging(self._spec, settings),
             schedule=scheduling.choose(self._spec, settings).schedule,
         )
+        wanted = access.parse(settings.access, self._spec)
+        plan = replace(plan, access=tuple(access.forced(wanted, p) for p in trees.layout(self._spec, plan.tree)))
         return [
             JoinPartition(
                 PartitionTask(
@@ -271,10 +273,11 @@ class MJoinStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             for (described, source), found in zip(self._with_specs(), logs, strict=True)
         ]
         plan = trees.render(tree_of(manifests[0]), aliases) if manifests else None
-        schedule = self._planned_at(batch).schedule
-        turns = scheduling.render(schedule, aliases), schedule.tuples
-        shown = metrics.report(manifests, aliases, self._settings.memory_bytes, now - before, plan, turns)
-        return shown | metrics.lag(behind)
+        planned = self._planned_at(batch)
+        used = access.describe(self._spec, planned.of_partition(0, 1))
+        turns = scheduling.render(planned.schedule, aliases), planned.schedule.tuples
+        counted = metrics.report(manifests, aliases, self._settings.memory_bytes, now - before, plan, used, turns)
+        return counted | metrics.lag(behind)
 
     # --- partitions ------------------------------------------------------------------------------------------
 

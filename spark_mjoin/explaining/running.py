@@ -15,6 +15,7 @@ from spark_mjoin.explaining.expected import ASSUMED, GIVEN, MEASURED, Expectatio
 from spark_mjoin.explaining.observed import Observed
 from spark_mjoin.explaining.sections import (
     MOST_PAIRS,
+    access_rule,
     candidates,
     names_of,
     orders_of,
@@ -47,6 +48,7 @@ def sections(expected: Expectation, seen: Observed) -> list[str]:
         *drawing.titled("RESULTS AND STATE", _results(expected, seen, believed)),
         *_plan(expected, seen, planner, statistics),
         *_orders(expected, seen, planner),
+        *_access(expected, seen, planner),
         *turns(expected, seen.metrics.get("streamScheduling")),
     ]
 
@@ -171,6 +173,36 @@ def _orders(expected: Expectation, seen: Observed, planner: Planner) -> list[str
                 lines.append(f"{INDENT}last used: {last}")
         parts.append(lines)
     return drawing.titled("PROBING ORDERS of the next batch", *parts, [threshold(spec)])
+
+
+def _access(expected: Expectation, seen: Observed, planner: Planner) -> list[str]:
+    """Which probes scan, and what it costs against looking up; nothing where nobody asks."""
+    spec, found = expected.spec, [m for m in seen.committed if m is not None]
+    places = trees.layout(spec, seen.tree)
+    scans = [found[0]["operators"][p.number].get("scans", ()) if found else () for p in places]
+    if not found or not (spec.windowed or expected.settings.access or any(scans)):
+        return []
+    used = [_targets(place.spec.inputs, [m["operators"][place.number]["orders"] for m in found]) for place in places]
+    now = tuple(tuple((origin, target) for origin, target in of) for of in scans)
+    before = Plan(seen.tree, tuple(map(tuple, used)), access=now)
+    planned, choices = planner.access(seen.tree, before, seen.committed)
+    lines = []
+    for place in places:
+        names = [i.alias for i in place.spec.inputs]
+        rows = [
+            [
+                names[o],
+                names[t],
+                "scan" if (o, t) in now[place.number] else "hash",
+                "scan" if (o, t) in planned[place.number] else "hash",
+            ]
+            for o in range(len(names))
+            for t in range(len(names))
+            if o != t
+        ]
+        lines += drawing.table(["rows of", "find those of", "last by", "next by"], rows)
+    reasons = [f"{INDENT}{choice.reason}" for choice in choices]
+    return drawing.titled("ACCESS", lines, reasons, [access_rule(expected.costs)])
 
 
 def _targets(members: Sequence[Any], used: Sequence[Sequence[str]]) -> list[tuple[int, ...] | None]:

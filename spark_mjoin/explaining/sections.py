@@ -11,7 +11,7 @@ from spark_mjoin.explaining.drawing import INDENT, count, share, size
 from spark_mjoin.explaining.expected import ASSUMED, Expectation
 from spark_mjoin.model import JoinSpec, OperatorSpec, Settings, Tree
 from spark_mjoin.phases.overflow import FLUSH_TO, capacity
-from spark_mjoin.planner import decompose, orders, scheduling
+from spark_mjoin.planner import access, decompose, orders, scheduling
 from spark_mjoin.planner import tree as trees
 from spark_mjoin.planner.choice import HORIZON_SECONDS
 from spark_mjoin.planner.costs import Costs
@@ -37,6 +37,7 @@ def foreseen(expected: Expectation) -> list[str]:
         *promises(expected),
         *plan(expected),
         *probing(expected),
+        *access_by_option(expected),
         *turns(expected),
         *future(expected),
     ]
@@ -168,6 +169,28 @@ def probing(expected: Expectation) -> list[str]:
     places = len(expected.operators)
     parts = [orders_of(o.place, o.statistics, o.orders, places) for o in expected.operators]
     return drawing.titled("PROBING ORDERS", *parts, [threshold(expected.spec)])
+
+
+def access_by_option(expected: Expectation) -> list[str]:
+    """How probes find their rows, as far as that is known beforehand; nothing where there is nothing to say."""
+    spec, text = expected.spec, expected.settings.access
+    if text is None and not spec.windowed:
+        return []
+    wanted, names = access.parse(text, spec), names_of(spec)
+    place = trees.layout(spec, trees.single(len(names)))[0]
+    rows = [
+        [names[o], names[t], wanted.of(place, o, t)] for o in range(len(names)) for t in range(len(names)) if o != t
+    ]
+    lines = drawing.table(["rows of", "find those of", "by"], rows)
+    return drawing.titled("ACCESS", lines, [access_rule(expected.costs)])
+
+
+def access_rule(costs: Costs) -> str:
+    into, over = (f"{seconds * 1e9:.3g} ns" for seconds in (costs.index, costs.scan))
+    return (
+        f"{INDENT}auto: by an index, unless scans cost {access.LEAST_GAIN:.0%} less than keeping it, from counts of"
+        f" probes.\n{INDENT}A row that goes into an index costs {into}, one that a scan goes over {over}"
+    )
 
 
 def turns(expected: Expectation, runs: str | None = None) -> list[str]:

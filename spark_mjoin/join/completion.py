@@ -51,7 +51,7 @@ class _TableKeys(Mapping[int, Keys]):
 
     def __getitem__(self, key_class: int) -> Keys:
         if key_class not in self._found:
-            domain, column, table = self._spec.classes[key_class], self._table.key(key_class), self._table
+            domain, column, table = self._spec.classes[key_class], self._table.column(key_class), self._table
             if isinstance(column, FixedColumn):
                 self._found[key_class] = ordered(column.values.array[self._start : table.rows], domain)
             else:
@@ -94,7 +94,8 @@ class View:
         if self.table is not None and len(classes) == 1 and isinstance(keys, np.ndarray):
             index, out = self.table.index(classes), np.empty(keys.size, np.bool_)
             words = ordered(keys, spec.classes[classes[0]])
-            kernel.present(words, index.slots(words), index.head, index.link.array, index.values(), out)
+            values = index.key.values(self.table.rows)
+            kernel.present(words, index.slots(words), index.head, index.link.array, values, out)
             return out
         return among(keys, self.joint(classes))
 

@@ -8,6 +8,11 @@ A combination travels as row numbers, one vector per bound input; no payload is 
 that finds nothing ends the sequence. The expansion is depth first and every probe fills a bounded buffer and resumes,
 so an inflating join needs no more memory than a selective one.
 
+A step looks its rows up in the target's index, or scans the target (Kang 2003): the probing rows, of which there are
+few, get a small index, and all rows of the target go through it. Then the target needs no index, which would have to
+take in every row that arrives, and be built anew when rows leave. The plan says which (`planner.access`); the pairs are
+the same, in another order.
+
 Right because: the new rows are in their own table before they probe, a delta belongs to one input, and each table holds
 exactly the rows that came before it or with it; so a combination is found once, from the delta of its youngest row.
 
@@ -17,7 +22,7 @@ given out again (that is decided where rows can leave memory), outer joins.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -28,11 +33,10 @@ from spark_mjoin import kernel
 from spark_mjoin.join.expressions import evaluate
 from spark_mjoin.join.windows import Windows
 from spark_mjoin.metrics import EdgeCounts, WorkCounts
-from spark_mjoin.model import Array, Col, Expr, JoinSpec, ProbeOrder, ProbeStep
+from spark_mjoin.model import CHUNK_ROWS, Array, Col, Expr, JoinSpec, ProbeOrder, ProbeStep
 from spark_mjoin.state.columns import BytesColumn, FixedColumn, GatherTooLarge
-from spark_mjoin.state.table import KeyColumn, Table
+from spark_mjoin.state.table import Key, KeyColumn, Table, slot_bits
 
-CHUNK_ROWS = 1 << 16  # rows that probe together, and pairs that one probe may give at a time
 FEW_CANDIDATES = 1 << 10  # below this, following each chain to its end is cheaper than another round over all
 
 Bound = dict[int, Array]  # input -> row numbers; all vectors are equally long
@@ -92,48 +96,80 @@ def _probe(
     In the first step of an order the bound rows are a run of neighbours, whose keys need no gathering.
     """
     target = tables[step.target]
-    index = target.index(step.classes)
+    key = target.key(step.classes)
     size = _size(bound)
     edge.probes += size
+    edge.chunks += 1
     edge.candidates += size * target.rows
     work.probes += size
     work.hashes += size
-    keys = [
-        _Supplied(tables[s], c, tables[s].key(c), bound[s], first)
+    supplied = [
+        _Supplied(tables[s], c, tables[s].column(c), bound[s], first)
         for c, s in zip(step.classes, step.suppliers, strict=True)
     ]
-    probing = keys[0].words if index.hashes is None else _combined(keys, index.mask)
+    probing = supplied[0].words if key.is_word else _combined(supplied, key.mask)
+    for at, row, count in _scanned(probing, target, key, work) if step.scan else _found(probing, target, step, work):
+        if not key.is_word:
+            for mine, theirs in zip(supplied, key.columns, strict=True):
+                count = mine.verify(at, row, count, theirs) if count else 0
+        edge.matches += count
+        if count:
+            yield at[:count], row[:count]
 
-    def verified(pairs: int) -> int:
-        for key, column in zip(keys, index.keys, strict=True):
-            if pairs and index.hashes is not None:
-                pairs = key.verify(out_at, out_row, pairs, column)
-        edge.matches += pairs
-        return pairs
 
-    at, row = _pairs(size)
-    values, link = index.values(), index.link.array
+Pairs = tuple[Array, Array, int]  # positions of probing rows, rows of the target, and how many of both count
+
+
+def _found(probing: Array, target: Table, step: ProbeStep, work: WorkCounts) -> Iterator[Pairs]:
+    """Pairs of equal values by the target's index: every probing row is looked up."""
+    index = target.index(step.classes)
+    at, row = _pairs(probing.size)
     left = kernel.heads(index.slots(probing), index.head, at, row)
+    yield from _equal([(at, row, left)], probing, index.key.values(target.rows), index.link.array, work)
+
+
+def _scanned(probing: Array, target: Table, key: Key, work: WorkCounts) -> Iterator[Pairs]:
+    """The same without an index of the target: all its rows go through a small one of the probing rows."""
+    bits = slot_bits(probing.size)
+    slots, head, link = np.empty(probing.size, np.uint32), np.full(1 << bits, -1, np.int32), _pairs(probing.size)[0]
+    kernel.small_slots(probing, 64 - bits, slots)
+    kernel.insert(slots, 0, head, link)
+    values = key.values(target.rows)
+    work.comparisons += target.rows
+
+    def candidates() -> Iterator[Pairs]:
+        at, row = _pairs(min(CHUNK_ROWS, target.rows))
+        for low in range(0, target.rows, CHUNK_ROWS):
+            high = min(low + CHUNK_ROWS, target.rows)
+            yield at, row, kernel.sieve(values, low, high, 64 - bits, head, at, row)
+
+    for row, at, count in _equal(candidates(), values, probing, link, work):
+        yield at, row, count
+
+
+def _equal(blocks: Iterable[Pairs], probing: Array, values: Array, link: Array, work: WorkCounts) -> Iterator[Pairs]:
+    """Follow candidates, block by block, to the ends of their chains: pairs of equal values, in full buffers."""
     (out_at, out_row), found = _pairs(CHUNK_ROWS), 0
-    while left >= FEW_CANDIDATES:
-        if found + left > CHUNK_ROWS:
-            if count := verified(found):
-                yield out_at[:count], out_row[:count]
-            (out_at, out_row), found = _pairs(CHUNK_ROWS), 0
-        work.comparisons += left
-        more, left = kernel.advance(probing, at, row, left, values, link, out_at[found:], out_row[found:])
-        found += more
-    position, cursor = 0, kernel.FRESH
-    while True:
-        position, cursor, more, compared = kernel.walk(
-            probing, at, row, left, position, cursor, values, link, out_at[found:], out_row[found:]
-        )
-        work.comparisons += compared
-        if count := verified(found + more):
-            yield out_at[:count], out_row[:count]
-        if position == left:
-            return
-        (out_at, out_row), found = _pairs(CHUNK_ROWS), 0
+    for at, row, left in blocks:
+        while left >= FEW_CANDIDATES:
+            if found + left > CHUNK_ROWS:
+                yield out_at, out_row, found
+                (out_at, out_row), found = _pairs(CHUNK_ROWS), 0
+            work.comparisons += left
+            more, left = kernel.advance(probing, at, row, left, values, link, out_at[found:], out_row[found:])
+            found += more
+        position, cursor = 0, kernel.FRESH
+        while position < left:
+            position, cursor, more, compared = kernel.walk(
+                probing, at, row, left, position, cursor, values, link, out_at[found:], out_row[found:]
+            )
+            work.comparisons += compared
+            found += more
+            if position < left:
+                yield out_at, out_row, found
+                (out_at, out_row), found = _pairs(CHUNK_ROWS), 0
+    if found:
+        yield out_at, out_row, found
 
 
 def _pairs(capacity: int) -> tuple[Array, Array]:
@@ -160,10 +196,7 @@ class _Supplied:
             out = np.empty(self.rows.size, np.uint64)
             kernel.hash_words(self.words, mask, out)
             return out
-        # The supplier's own index over this class has the hashes; it exists, or is about to be needed.
-        stored = self.table.index((self.key_class,)).hashes
-        assert stored is not None
-        return self._of_rows(stored.array)
+        return self._of_rows(self.table.key((self.key_class,)).values(self.table.rows))
 
     def _of_rows(self, values: Array) -> Array:
         if self.neighbours:
@@ -187,7 +220,7 @@ class _Supplied:
 def _combined(keys: list[_Supplied], mask: np.uint64) -> Array:
     out = keys[0].hashes(mask)
     if len(keys) > 1:
-        out = out.copy()  # it may be the index's own
+        out = out.copy()  # it may be the table's own
     for key in keys[1:]:
         kernel.combine_hashes(key.hashes(mask), mask, out)
     return out

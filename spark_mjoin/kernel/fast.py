@@ -15,6 +15,10 @@ A probe goes over all rows at once, one link of every chain per round, and has n
     advance: found pairs out; candidates whose chain goes on stay          ... again, while there are many
     walk:    the few long chains that are left, each to its end
 
+A scan turns the roles round: the probing rows have a small index, and the rows of the target go through it.
+
+    sieve:   (row of the target, newest probing row of its slot) for every row whose slot is not empty; then as above
+
 Every step has a bounded output, and `walk` can be resumed in the middle of a chain: it returns where it stopped, as
 (position, next row of the chain or FRESH). So a join that inflates cannot exhaust memory. `python
 -m benchmarks.probe` compares rounds with following one chain after the other.
@@ -318,6 +322,39 @@ def present(probing: Any, slots: Any, head: Any, link: Any, values: Any, out: An
             r = link[np.uint64(r)]
         out[i] = r >= 0
         i += _U1
+
+
+@njit
+def small_slots(values: Any, shift: Any, out: Any) -> None:
+    """out[i] = slot of values[i], words or hashes, in an index that a scan goes through.
+
+    One multiplication: such an index is small, and a scan hashes every row of the target.
+    """
+    shift = np.uint64(shift)
+    n = np.uint64(values.size)
+    i = _U0
+    while i < n:
+        out[i] = np.uint32((np.uint64(values[i]) * _GOLDEN) >> shift)
+        i += _U1
+
+
+@njit
+def sieve(values: Any, start: Any, end: Any, shift: Any, head: Any, out_at: Any, out_row: Any) -> Any:
+    """The first candidate of each of rows start..end-1 that has one: (row, newest row of its slot); returns how many.
+
+    As heads, in one go: the slots are those of small_slots, and `head` is in the cache.
+    """
+    shift = np.uint64(shift)
+    n = np.uint64(end)
+    k = _U0
+    i = np.uint64(start)
+    while i < n:
+        row = head[(np.uint64(values[i]) * _GOLDEN) >> shift]
+        out_at[k] = np.int32(i)
+        out_row[k] = row
+        k += np.uint64(row >= 0)
+        i += _U1
+    return np.int64(k)
 
 
 # --- verification of candidates ----------------------------------------------------------------------------------

@@ -109,6 +109,18 @@ def present(probing: Any, slots: Any, head: Any, link: Any, values: Any, out: An
         out[i] = row >= 0
 
 
+def small_slots(values: Any, shift: int, out: Any) -> None:
+    for i, value in enumerate(values):
+        out[i] = ((int(value) * 0x9E3779B97F4A7C15) & _ALL) >> shift
+
+
+def sieve(values: Any, start: int, end: int, shift: int, head: Any, out_at: Any, out_row: Any) -> int:
+    slots = [0] * (end - start)
+    small_slots(values[start:end], shift, slots)
+    first = [(start + i, head[slot]) for i, slot in enumerate(slots) if head[slot] >= 0]
+    return _write(out_at, out_row, first)
+
+
 def verify_words(at: Any, row: Any, count: int, probing_rows: Any, probing_words: Any, words: Any) -> int:
     pairs = [(at[p], row[p]) for p in range(count)]
     return _write(at, row, [(a, r) for a, r in pairs if probing_words[probing_rows[a]] == words[r]])

@@ -23,15 +23,13 @@ import numpy as np
 
 from spark_mjoin.join.windows import horizons
 from spark_mjoin.metrics import BatchCounts
-from spark_mjoin.model import Array, Expiry
+from spark_mjoin.model import LAZY, Array, Expiry
 from spark_mjoin.phases.disk import Part
 from spark_mjoin.state.buckets import BUCKETS
 from spark_mjoin.state.columns import fixed_values
 from spark_mjoin.state.operator import OperatorState
 from spark_mjoin.state.residency import NEVER
 from spark_mjoin.state.store import StateStore, arrived_of
-
-LAZY = 3  # rows in memory for each that has arrived, when it is time to look through them
 
 
 def begin(state: OperatorState, plan: Expiry, counts: BatchCounts) -> None:

@@ -46,13 +46,17 @@ class Pipeline:
         self.go_on_with(self.state)
 
     def go_on_with(self, state: PartitionState) -> None:
-        """Work with this state from now on. The planned orders are about the operators of the planned tree."""
+        """Work with this state from now on. What is planned of probes is about the operators of the planned tree."""
         self.state = state
         specs = [operator.spec for operator in state.operators]
-        planned = self.plan.orders if state.tree == self.plan.tree else ()
+        same = state.tree == self.plan.tree
+        planned, access = (self.plan.orders, self.plan.access) if same else ((), ())
         self.probing = [
-            Probing(spec, planned[n]) if planned else Probing.unplanned(spec) for n, spec in enumerate(specs)
+            Probing(spec, planned[n] if planned else [None] * len(spec.inputs), access[n] if access else ())
+            for n, spec in enumerate(specs)
         ]
+        for operator, probing in zip(state.operators, self.probing, strict=True):
+            operator.scans = probing.scans
 
     @property
     def overflow(self) -> OverflowPlan | None:
@@ -145,7 +149,7 @@ class Pipeline:
             self.store.save(operator, number, self.version, self.attempt)
         if work.visited is None:
             phase = self.counts.disk_to_disk
-            found = cleanup.clean(operator, self.store, work.buckets, area, phase, probing)
+            found = cleanup.clean(operator, self.store, work.buckets, area, phase, probing.looking_up())
         else:
             phase = self.counts.disk_to_memory
             found = reactive.visit(operator, self.store, work.visited, work.buckets[0], area, phase, probing)

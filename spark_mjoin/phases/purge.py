@@ -30,7 +30,7 @@ import pyarrow as pa
 
 from spark_mjoin.join.completion import Completion, View
 from spark_mjoin.metrics import BatchCounts
-from spark_mjoin.model import Array, JoinSpec, Purging
+from spark_mjoin.model import LAZY, Array, JoinSpec, Purging
 from spark_mjoin.phases.disk import Part
 from spark_mjoin.planner.manager import MOST_HELD
 from spark_mjoin.state.buckets import BUCKETS, bucket_class, of_hashes
@@ -53,7 +53,6 @@ from spark_mjoin.state.promises import Classes, common, minus
 from spark_mjoin.state.residency import NEVER
 from spark_mjoin.state.store import StateStore, arrived_of
 
-LAZY = 3  # rows in memory for each that has arrived, when it is time to look through them for constraints alone
 WORTH_MOVING = 8  # rows of an input for each that leaves, up to which those that stay are moved for its sake
 MOST_SINGLE = 1 << 16  # keys of a range that are looked at one by one
 

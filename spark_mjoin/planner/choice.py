@@ -1,6 +1,7 @@
 """From what tasks have committed to the plan of the next batch, with the reasons: all of the driver's decisions.
 
     manifests ──> statistics ──> tree of joins (decompose)  ──> probing orders of each operator (orders)
+             │                                                      └──> which probes scan (access)
              ├──> the state manager: disk work, and inputs that wait (manager)
              └──> the order in which rows are taken in (scheduling)
 
@@ -20,11 +21,11 @@ offset, so a replay asks nobody.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
-from spark_mjoin.model import JoinSpec, OperatorSpec, Settings, Tree
-from spark_mjoin.planner import decompose, manager, orders, scheduling
+from spark_mjoin.model import Access, JoinSpec, OperatorSpec, Settings, Tree
+from spark_mjoin.planner import access, decompose, manager, orders, scheduling
 from spark_mjoin.planner import tree as trees
 from spark_mjoin.planner.costs import Costs, expected_of
 from spark_mjoin.planner.plan import Orders, Overflow, Plan
@@ -73,11 +74,13 @@ class Planner:
         if tree != before.tree or self._has_news(committed):
             planned, choices = self.orders(tree, before, committed)
         reasons += [f"probing order of {c.reason}" for c in choices if c.changed]
+        scans, ways = self.access(tree, replace(before, orders=planned), committed) if moving else (before.access, [])
+        reasons += [f"access to {way.reason}" for way in ways if way.changed]
         overflow, has_debt = self._overflow(tree, before, committed, moving, ended)
         turns = self.schedule(before, rates)
         if turns.schedule != before.schedule:
             reasons.append(f"scheduling {scheduling.render(turns.schedule, self.aliases)}: {turns.reason}")
-        return Planned(Plan(tree, planned, overflow, schedule=turns.schedule), has_debt, tuple(reasons))
+        return Planned(Plan(tree, planned, overflow, access=scans, schedule=turns.schedule), has_debt, tuple(reasons))
 
     @property
     def aliases(self) -> list[str]:
@@ -157,6 +160,25 @@ class Planner:
                 expected = Statistics.of(place.spec, rows, given=between_members(place, given))
                 own, made = orders.choose_all(expected, rows, current)
             planned.append(tuple(own))
+            choices += made
+        return tuple(planned), choices
+
+    # --- access ----------------------------------------------------------------------------------------------
+
+    def access(self, tree: Tree, before: Plan, committed: Committed) -> tuple[tuple[Access, ...], list[access.Choice]]:
+        """The directions of every operator of the tree that scan, and how they came to be; orders are before.orders."""
+        wanted = access.parse(self.settings.access, self.spec)
+        planned: list[Access] = []
+        choices: list[access.Choice] = []
+        for place in trees.layout(self.spec, tree):
+            own, made = access.forced(wanted, place), list[access.Choice]()
+            figures = [m["operators"][place.number] for m in committed if m is not None and tree_of(m) == tree]
+            if figures:
+                current = before.access[place.number] if before.tree == tree and before.access else ()
+                of_orders = before.orders[place.number] if before.orders else ()
+                active = self.settings.expiry == "active" or self.settings.overflow == "fail"
+                own, made = access.plan_access(place, figures, of_orders, wanted, current, self.costs, active)
+            planned.append(own)
             choices += made
         return tuple(planned), choices
 

@@ -107,12 +107,16 @@ class Work:
 @dataclass(frozen=True)
 class Costs:
     """Seconds per operation (the paper's table 3). `gather` is what the paper leaves out: to make an intermediate row,
-    the columns of a row of each of its inputs are copied."""
+    the columns of a row of each of its inputs are copied. The last three are for the choice of access (`access`): put a
+    row into an index, go over a row in a scan for few rows, and what the latter takes more for a full chunk."""
 
     hash: float
     move: float
     compare: float
     gather: float = 0.0
+    index: float = 7e-9
+    scan: float = 1.1e-9
+    scan_wide: float = 1.5e-9
 
     def seconds(self, work: Work) -> float:
         return (

@@ -20,12 +20,12 @@ Pure: the same specification and statistics give the same order.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Container, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from spark_mjoin.metrics import Context, EdgeCounts, Edges
-from spark_mjoin.model import JoinSpec, ProbeOrder, ProbeStep
+from spark_mjoin.model import Access, JoinSpec, ProbeOrder, ProbeStep
 from spark_mjoin.planner.statistics import Pair, Statistics
 
 EXACT_INPUTS = 8  # with more, trying all sets of inputs takes too long
@@ -55,8 +55,8 @@ def probe_order(spec: JoinSpec, origin: int, sizes: Sequence[float]) -> ProbeOrd
     return order_of(spec, origin, smallest_first(spec, origin, sizes))
 
 
-def order_of(spec: JoinSpec, origin: int, targets: Sequence[int]) -> ProbeOrder:
-    """The steps of an order that visits the targets in this sequence."""
+def order_of(spec: JoinSpec, origin: int, targets: Sequence[int], scans: Container[int] = ()) -> ProbeOrder:
+    """The steps of an order that visits the targets in this sequence, and scans some of them."""
     bound = [origin]
     undecided = list(range(len(spec.residuals)))
     steps = []
@@ -67,7 +67,7 @@ def order_of(spec: JoinSpec, origin: int, targets: Sequence[int]) -> ProbeOrder:
         bound.append(target)
         decided = [r for r in undecided if spec.residuals[r].inputs <= set(bound)]
         undecided = [r for r in undecided if r not in decided]
-        steps.append(ProbeStep(target, classes, tuple(supplier[c] for c in classes), tuple(decided)))
+        steps.append(ProbeStep(target, classes, tuple(supplier[c] for c in classes), tuple(decided), target in scans))
     return ProbeOrder(origin, tuple(steps))
 
 
@@ -103,7 +103,7 @@ def best(statistics: Statistics, origin: int, sizes: Sequence[float]) -> Targets
 
 def cost(statistics: Statistics, origin: int, targets: Targets) -> float:
     """Per arriving row, the combinations that probe and the rows with equal keys that they find."""
-    expected = _along(statistics, origin, targets)
+    expected = along(statistics, origin, targets)
     bound, total = frozenset((origin,)), 0.0
     for target in targets:
         total += _step(statistics, expected, bound, target)
@@ -117,7 +117,7 @@ def _step(
     return expected[bound] + expected[bound | {target}] / statistics.passing(bound, target)
 
 
-def _along(statistics: Statistics, origin: int, targets: Targets) -> Mapping[frozenset[int], float]:
+def along(statistics: Statistics, origin: int, targets: Targets) -> Mapping[frozenset[int], float]:
     """The expected combinations on the way of an order."""
     if len(statistics.spec.inputs) <= EXACT_INPUTS:
         return statistics.expected(origin)
@@ -156,7 +156,7 @@ def choose(
         return Choice(before, False, f"{alias}: too few probes to judge by; smallest input first", 0.0, 0.0, False)
     after = best(statistics, origin, sizes)
     costs = [cost(statistics, origin, order) for order in (after, before)]
-    expected = _along(statistics, origin, before)
+    expected = along(statistics, origin, before)
     result = expected[frozenset(range(len(spec.inputs)))]
     gain, avoidable = costs[1] - costs[0], costs[1] - result
     if after == before or gain < LEAST_GAIN * avoidable:
@@ -217,12 +217,15 @@ def _figure(value: float) -> str:
 class Probing:
     """The orders of one operator in one batch: the planned ones, and otherwise what the moment says.
 
+    And the directions that scan: those are always planned, and only where tables in memory are probed.
+
     Where nothing is planned an order is looked for again when the evidence has doubled, so not often. What depends on
     it is the same in every attempt, since it follows from the state and the rows that come.
     """
 
     spec: JoinSpec
     planned: Sequence[Targets | None]
+    scans: Access = ()
     _chosen: dict[int, tuple[float, Targets]] = field(default_factory=dict)  # for each origin, on so many probes
 
     @staticmethod
@@ -234,7 +237,11 @@ class Probing:
         targets = self.planned[origin]
         if targets is None:
             targets = self._live(origin, sizes, before, now)
-        return order_of(self.spec, origin, targets)
+        return order_of(self.spec, origin, targets, [t for o, t in self.scans if o == origin])
+
+    def looking_up(self) -> Probing:
+        """The same orders for tables of their own, which are filled, probed and forgotten: no direction scans."""
+        return replace(self, scans=())
 
     def _live(self, origin: int, sizes: Sequence[int], before: Edges, now: Edges) -> Targets:
         probes = sum(c.probes for edges in (before, now) for (_, bound, _), c in edges.items() if len(bound) == 1)

@@ -11,7 +11,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from spark_mjoin.model import BatchPlan, DiskWork, Expiry, OverflowPlan, Purging, Schedule, Settings, Tree
+from spark_mjoin.model import Access, BatchPlan, DiskWork, Expiry, OverflowPlan, Purging, Schedule, Settings, Tree
 from spark_mjoin.planner import tree as trees
 
 Orders = tuple[tuple[tuple[int, ...] | None, ...], ...]  # per operator and member, the members that it probes
@@ -68,11 +68,12 @@ class Plan:
     overflow: Overflow | None = None
     expiry: Expiry | None = None
     purging: Purging | None = None
+    access: tuple[Access, ...] = ()
     schedule: Schedule = Schedule()
 
     def of_partition(self, partition: int, partitions: int) -> BatchPlan:
         overflow = None if self.overflow is None else self.overflow.of_partition(partition, partitions)
-        return BatchPlan(self.tree, self.orders, overflow, self.expiry, self.purging, self.schedule)
+        return BatchPlan(self.tree, self.orders, overflow, self.expiry, self.purging, self.access, self.schedule)
 
     def to_json(self, inputs: int) -> dict[str, Any]:
         """For the offset of a join of so many inputs; empty where nothing is out of the ordinary."""
@@ -81,6 +82,8 @@ class Plan:
             out["tree"] = self.tree
         if any(order is not None for of in self.orders for order in of):
             out["orders"] = self.orders
+        if any(self.access):
+            out["access"] = self.access
         if self.overflow is not None:
             out["overflow"] = self.overflow.to_json()
         if self.expiry is not None:
@@ -102,8 +105,9 @@ class Plan:
             expiry = Expiry(tuple(body["windows"]["watermarks"]), body["windows"]["active"])
         tree = trees.from_json(body["tree"]) if "tree" in body else trees.single(inputs)
         purging = Purging(**body["purging"]) if "purging" in body else None
+        access = tuple(tuple((origin, target) for origin, target in of) for of in body.get("access", ()))
         schedule = Schedule()
         if "schedule" in body:
             taken = body["schedule"]
             schedule = Schedule(taken["streams"], tuple(taken["order"]), tuple(taken["quotas"]), taken["tuples"])
-        return Plan(tree, orders, overflow, expiry, purging, schedule)
+        return Plan(tree, orders, overflow, expiry, purging, access, schedule)

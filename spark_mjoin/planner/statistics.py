@@ -332,7 +332,7 @@ def merged(parts: Sequence[tuple[Edges, Sequence[float]]]) -> Edges:
         for context, c in edges.items():
             target = context[2]
             candidates = c.candidates * whole[target] / rows[target] if rows[target] else c.candidates
-            out.setdefault(context, EdgeCounts()).add(EdgeCounts(c.probes, c.matches, candidates, c.kept))
+            out.setdefault(context, EdgeCounts()).add(EdgeCounts(c.probes, c.matches, candidates, c.kept, c.chunks))
     return out
 
 

@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 
 from spark_mjoin.metrics import EdgeCounts, Edges, faded, rank
-from spark_mjoin.model import Array, JoinSpec, OperatorSpec
+from spark_mjoin.model import Access, Array, JoinSpec, OperatorSpec
 from spark_mjoin.state.buckets import BUCKETS, bucket_class
 from spark_mjoin.state.groups import Groups
 from spark_mjoin.state.keysets import KeySet
@@ -65,6 +65,7 @@ class OperatorState:
     edges: Edges = field(default_factory=dict)  # what probes have seen, lately more than long ago
     results: int = 0  # combinations given out since the operator is there
     orders: list[str] = field(default_factory=list)  # the last probing order of each member, for people
+    scans: Access = ()  # the directions that scanned in the last batch, for people
     promises: Promises = field(init=False)  # what members do not deliver any more
     purged: list[Purged] = field(default_factory=list)  # per member, rows in segments that have left because of it
     purged_files: list[Segment] = field(default_factory=list)

@@ -563,6 +563,8 @@ def _figures(operator: OperatorState) -> dict[str, Any]:
         "orders": operator.orders,
         "edges": edges_to_json(operator.edges),
     }
+    if operator.scans:
+        figures["scans"] = operator.scans
     if (signatures := _signatures(operator)) is not None:
         figures["joined"] = signatures
     if operator.tracked:

@@ -3,7 +3,7 @@
 Rows are numbered from 0 in the order of arrival; they move only when others leave memory (`keep`). An index covers a
 set of key classes: the classes through which some probing order reaches this input. Indexes are made when they are
 first asked for and brought up to date then, and are never persisted: rows are, and building an index takes a few
-nanoseconds per row.
+nanoseconds per row. A probe that scans (`join.operator`) asks for no index, but for the key: words, or hashes.
 """
 
 from __future__ import annotations
@@ -27,17 +27,51 @@ TRACKING_BYTES = 5  # of a row whose bucket and arrival are known
 KeyColumn = FixedColumn | BytesColumn
 
 
-class HashIndex:
-    """A chained hash index over one or more key columns (see kernel.fast for the structure).
+class Key:
+    """A key of one or more columns as probes compare it.
 
-    A key of one word is compared directly; any other key is found by its stored 64-bit hash and verified afterwards.
+    A key of one word is compared directly; any other is found by its stored 64-bit hash and verified afterwards.
     """
 
-    def __init__(self, keys: tuple[KeyColumn, ...]) -> None:
-        self.keys = keys
+    def __init__(self, columns: tuple[KeyColumn, ...]) -> None:
+        self.columns = columns
         self.mask = kernel.hash_mask()
+        self._hashes = None if len(columns) == 1 and isinstance(columns[0], FixedColumn) else Buffer(np.uint64)
+        self._hashed = 0  # rows
+
+    @property
+    def is_word(self) -> bool:
+        return self._hashes is None
+
+    def values(self, rows: int) -> Array:
+        """What a probe compares, for so many rows at the least."""
+        if self._hashes is None:
+            column = self.columns[0]
+            assert isinstance(column, FixedColumn)
+            return column.values.array
+        if self._hashed < rows:
+            out = self._hashes.reserve(rows)
+            hash_keys(self.columns, self._hashed, rows, self.mask, out[self._hashed : rows])
+            self._hashed = rows
+        return self._hashes.array
+
+    def keep(self, mask: Array) -> None:
+        """Forget the rows for which the mask is false."""
+        if self._hashes is not None:
+            kept = self._hashes.array[: self._hashed][mask[: self._hashed]]
+            self._hashes, self._hashed = Buffer(np.uint64, contents=kept), kept.size
+
+    def cut(self, rows: int) -> None:
+        """Forget all rows but the first so many."""
+        self._hashed = min(self._hashed, rows)
+
+
+class HashIndex:
+    """A chained hash index over a key (see kernel.fast for the structure)."""
+
+    def __init__(self, key: Key) -> None:
+        self.key = key
         self.rows = 0
-        self.hashes = None if len(keys) == 1 and isinstance(keys[0], FixedColumn) else Buffer(np.uint64)
         self.shift = 64
         self.head: Array = np.empty(0, np.int32)
         self.link = Buffer(np.int32)
@@ -48,55 +82,44 @@ class HashIndex:
         start, self.rows = self.rows, rows
         if start == rows:
             return
-        if self.hashes is not None:
-            hash_keys(self.keys, start, rows, self.mask, self.hashes.reserve(rows)[start:rows])
         if rows > self.head.size:
             self._resize(rows)
             start = 0
-        link = self.link.reserve(rows)
+        link, values = self.link.reserve(rows), self.key.values(rows)
         for low in range(start, rows, BUILD_ROWS):
-            slots = self.slots(self.values()[low : min(low + BUILD_ROWS, rows)])
-            kernel.insert(slots, low, self.head, link)
+            kernel.insert(self.slots(values[low : min(low + BUILD_ROWS, rows)]), low, self.head, link)
 
     def cut(self, rows: int) -> None:
         """Forget all rows but the first so many, which are older: a slot's head is what the first one gone links to."""
         if rows >= self.rows:
             return
-        slots, first = np.unique(self.slots(self.values()[rows : self.rows]), return_index=True)
+        slots, first = np.unique(self.slots(self.key.values(self.rows)[rows : self.rows]), return_index=True)
         self.head[slots] = self.link.array[rows + first]
         self.rows = rows
 
-    def values(self) -> Array:
-        """What a probe compares: the words of a one-word key, else the stored hashes."""
-        if self.hashes is not None:
-            return self.hashes.array
-        key = self.keys[0]
-        assert isinstance(key, FixedColumn)
-        return key.values.array
-
     def slots(self, values: Array) -> Array:
-        """The slots of some values, which are such as `values` has."""
+        """The slots of some values of the key."""
         out = np.empty(values.size, np.uint32)
-        if self.hashes is not None:
-            kernel.slot_hashes(values, self.shift, out)
+        if self.key.is_word:
+            kernel.slot_words(values, self.key.mask, self.shift, out)
         else:
-            kernel.slot_words(values, self.mask, self.shift, out)
+            kernel.slot_hashes(values, self.shift, out)
         return out
 
     def _resize(self, rows: int) -> None:
-        bits = _slot_bits(rows)
+        bits = slot_bits(rows)
         self.shift = 64 - bits
         self.head = np.full(1 << bits, -1, np.int32)
 
 
-def _slot_bits(rows: int) -> int:
-    """Room for twice the rows at the least: short chains are worth four bytes a row."""
+def slot_bits(rows: int) -> int:
+    """Of an index: room for twice the rows at the least, since short chains are worth four bytes a row."""
     return max(10, (rows - 1).bit_length() + 1)
 
 
 def index_bytes(rows: int, hashed: bool) -> int:
     """Bytes of an index over so many rows: slots, links, and hashes where they are stored."""
-    return (4 << _slot_bits(rows)) + rows * (12 if hashed else 4) if rows else 0
+    return (4 << slot_bits(rows)) + rows * (12 if hashed else 4) if rows else 0
 
 
 def indexes_bytes(spec: InputSpec, rows: int) -> int:
@@ -133,6 +156,7 @@ class Table:
             assert isinstance(column, FixedColumn | BytesColumn)
             self._key_columns[key_class] = column
         self._payload = {name: self.columns[ordinal] for name, ordinal in spec.payload}
+        self._keys: dict[tuple[int, ...], Key] = {}
         self._indexes: dict[tuple[int, ...], HashIndex] = {}
 
     def append(self, arrays: list[pa.Array], arrived: Array | int = 0) -> tuple[int, int]:
@@ -152,7 +176,7 @@ class Table:
         if self.bucket_class is not None:
             self._arrived.reserve(end)[start:end] = arrived
             hashes = np.empty(end - start, np.uint64)
-            hash_keys((self.key(self.bucket_class),), start, end, kernel.ALL_BITS, hashes)
+            hash_keys((self.column(self.bucket_class),), start, end, kernel.ALL_BITS, hashes)
             self._buckets.reserve(end)[start:end] = buckets.of_hashes(hashes)
         return start, end
 
@@ -186,6 +210,8 @@ class Table:
         self._buckets = Buffer(np.uint8, contents=self.buckets[mask])
         for column in self.columns:
             column.keep(mask)
+        for key in self._keys.values():
+            key.keep(mask)
         self.rows = int(mask.sum())
         self._indexes = {}
 
@@ -195,13 +221,12 @@ class Table:
         arrived = self.arrived[start:][mask]
         for index in self._indexes.values():
             index.cut(start)
+        for key in self._keys.values():
+            key.cut(start)
         for column in self.columns:
             column.cut(start)
         self.rows = start
         self.append(arrays, arrived)
-
-    def key(self, key_class: int) -> KeyColumn:
-        return self._key_columns[key_class]
 
     def joint_keys(self) -> Keys:
         """The keys of all classes of every row, as one (see keysets)."""
@@ -210,11 +235,21 @@ class Table:
             [keys_of(column.arrow(0, self.rows), domain) for column, domain in stored if domain is not None]
         )
 
+    def column(self, key_class: int) -> KeyColumn:
+        """The column of one key class."""
+        return self._key_columns[key_class]
+
+    def key(self, key_classes: tuple[int, ...]) -> Key:
+        """The key over these key classes."""
+        if key_classes not in self._keys:
+            self._keys[key_classes] = Key(tuple(self._key_columns[c] for c in key_classes))
+        return self._keys[key_classes]
+
     def index(self, key_classes: tuple[int, ...]) -> HashIndex:
         """The index over these key classes, up to date."""
         index = self._indexes.get(key_classes)
         if index is None:
-            index = self._indexes[key_classes] = HashIndex(tuple(self._key_columns[c] for c in key_classes))
+            index = self._indexes[key_classes] = HashIndex(self.key(key_classes))
         index.extend(self.rows)
         return index
 

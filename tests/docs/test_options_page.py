@@ -106,8 +106,9 @@ def test_every_metric_is_documented_and_exists() -> None:
         "orders": ["o > p"],
         "operators": [{"rows": [1]}],
     }
-    reported = metrics.report([manifest], ["o"], 1, 1.0, "(o p)", ("sequential", "value")) | metrics.lag([0])
-    expected = {re.sub("^o(?=[NPR])", "<alias>", name) for name in reported}
+    turns = ("sequential", "value")
+    reported = metrics.report([manifest], ["o"], 1, 1.0, "(o p)", {"o": "p index"}, turns) | metrics.lag([0])
+    expected = {re.sub("^o(?=[ANPR])", "<alias>", name) for name in reported}
     assert {cells[0].strip("`") for cells in rows("Metrics")} == expected
 
 

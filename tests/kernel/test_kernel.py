@@ -40,7 +40,7 @@ def word_slots(kernel: ModuleType, numbers: list[int], mask: np.uint64) -> np.nd
 
 
 def test_every_fast_kernel_has_a_twin_with_the_same_signature() -> None:
-    assert len(KERNELS) >= 13
+    assert len(KERNELS) >= 19
     for name in KERNELS:
         expected = list(inspect.signature(getattr(fast, name).py_func).parameters)
         assert list(inspect.signature(getattr(slow, name)).parameters) == expected, name
@@ -76,6 +76,21 @@ def probe(
     head, link = index
     at, row = np.empty(slots.size, np.int32), np.empty(slots.size, np.int32)
     left = kernel.heads(slots, head, at, row)
+    yield from follow(kernel, probing, at, row, left, values, link, rounds, room)
+
+
+def follow(
+    kernel: ModuleType,
+    probing: np.ndarray,
+    at: np.ndarray,
+    row: np.ndarray,
+    left: int,
+    values: np.ndarray,
+    link: np.ndarray,
+    rounds: int,
+    room: int,
+) -> Iterator[tuple[np.ndarray, np.ndarray, int]]:
+    """The pairs of equal values among candidates and what comes after them in their chains."""
     for _ in range(rounds):
         out_at, out_row = np.empty(left, np.int32), np.empty(left, np.int32)
         found, left = kernel.advance(probing, at, row, left, values, link, out_at, out_row)
@@ -106,6 +121,9 @@ def oracle_probe_finds_equal_words(
         found += zip(at[:count].tolist(), row[:count].tolist(), strict=True)
     expected = [(i, j) for i, a in enumerate(probing) for j, b in enumerate(build) if a == b]
     assert Counter(found) == Counter(expected)
+    there = np.empty(len(probing), np.bool_)
+    kernel.present(array(probing), slots, head, link, array(build), there)
+    assert there.tolist() == [a in build for a in probing]
 
 
 @TWINS
@@ -129,6 +147,30 @@ def oracle_probe_and_verify_find_equal_bytes(
         count = kernel.verify_bytes(at, row, count, rows, *flat(probing), *flat(build))
         found += zip(at[:count].tolist(), row[:count].tolist(), strict=True)
     expected = [(i, j) for i, a in enumerate(probing) for j, b in enumerate(build) if a == b]
+    assert Counter(found) == Counter(expected)
+
+
+@TWINS
+@pytest.mark.parametrize("dtype", [np.int64, np.uint64], ids=["words", "hashes"])
+@given(target=words, probing=words, rounds=st.integers(0, 3), room=st.integers(1, 7), block=st.integers(1, 30))
+@settings(max_examples=60)
+def oracle_a_scan_finds_equal_values(
+    kernel: ModuleType, dtype: type, target: list[int], probing: list[int], rounds: int, room: int, block: int
+) -> None:
+    """The target's rows, block by block, through an index of the probing ones: the roles of a probe turned round."""
+    values, sought = array(target).astype(dtype), array(probing).astype(dtype)
+    slots = np.empty(len(probing), np.uint32)
+    kernel.small_slots(sought, 61, slots)
+    head, link = np.full(8, -1, np.int32), np.empty(len(probing), np.int32)
+    kernel.insert(slots, 0, head, link)
+    found: list[tuple[int, int]] = []
+    for low in range(0, len(target), block):
+        high = min(low + block, len(target))
+        at, row = np.empty(high - low, np.int32), np.empty(high - low, np.int32)
+        left = kernel.sieve(values, low, high, 61, head, at, row)
+        for out_at, out_row, count in follow(kernel, values, at, row, left, sought, link, rounds, room):
+            found += zip(out_row[:count].tolist(), out_at[:count].tolist(), strict=True)
+    expected = [(i, j) for i, a in enumerate(probing) for j, b in enumerate(target) if a == b]
     assert Counter(found) == Counter(expected)
 
 
@@ -185,6 +227,7 @@ def differential_partitions_agree_and_cover_all_rows(numbers: list[int], partiti
 
 
 I32, I64, U8, U32, U64 = (nb.types.Array(t, 1, "C") for t in (nb.int32, nb.int64, nb.uint8, nb.uint32, nb.uint64))
+B = nb.types.Array(nb.bool_, 1, "C")
 N, M = nb.int64, nb.uint64
 SIGNATURES = {
     "hash_words": (I64, M, U64),
@@ -194,7 +237,10 @@ SIGNATURES = {
     "slot_hashes": (U64, N, U32),
     "insert": (U32, N, I32, I32),
     "heads": (U32, I32, I32, I32),
+    "small_slots": (I64, N, U32),
+    "sieve": (I64, N, N, N, I32, I32, I32),
     "advance": (I64, I32, I32, N, I64, I32, I32, I32),
+    "present": (I64, U32, I32, I32, I64, B),
     "walk": (I64, I32, I32, N, N, N, I64, I32, I32, I32),
     "verify_words": (I32, I32, N, I32, I64, I64),
     "verify_bytes": (I32, I32, N, I32, I64, U8, I64, U8),

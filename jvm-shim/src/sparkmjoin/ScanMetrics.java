@@ -34,6 +34,7 @@ public final class ScanMetrics {
     DESCRIPTIONS.put("memoryPeakBytes", "state and disk work in memory, most (bytes)");
     DESCRIPTIONS.put("diskUsedBytes", "durable state (bytes)");
     DESCRIPTIONS.put("numRowsTotal", "rows in the state");
+    DESCRIPTIONS.put("intermediateRowsTotal", "intermediate results in the state");
     DESCRIPTIONS.put("numRowsInMemory", "rows in memory");
     DESCRIPTIONS.put("numRowsOnDisk", "rows on disk only");
     DESCRIPTIONS.put("flushes", "flushes");
