@@ -83,7 +83,7 @@ def matching(told: dict[str, Any], case: PromiseCase, row: dict[str, Any]) -> bo
 
 
 @given(st.data(), promise_cases(shapes=(STAR, PAIR), emit=True, faults=EXACT_FAULTS))
-@settings(max_examples=100)
+@settings(max_examples=50)
 def oracle_what_is_told_holds_and_is_told_once(data: st.DataObject, case: PromiseCase) -> None:
     options = data.draw(st.one_of(st.just({}), overflow_options(case)))
     tables = engine(case, **options)
@@ -125,7 +125,7 @@ def _is_over(case: PromiseCase, key: int) -> bool:
 
 
 @given(st.data(), promise_cases(shapes=(STAR, STAR, PAIR)))
-@settings(max_examples=80)
+@settings(max_examples=50)
 def oracle_a_row_that_has_left_is_never_needed(data: st.DataObject, case: PromiseCase) -> None:
     """When rows leave, by key, no result that is not out yet has a row with that key that has come."""
     options = data.draw(st.one_of(st.just({}), overflow_options(case)))

@@ -89,18 +89,18 @@ class Promising(Run):
 @pytest.mark.parametrize("purge", ["immediate", "batch"])
 @pytest.mark.parametrize(("partitions", "text"), [("1", False), ("2", True)])
 def test_the_state_stays_flat(tmp_path: Path, purge: str, partitions: str, text: bool) -> None:
-    given = {alias: stream(seed, 24, text=text) for seed, alias in enumerate(NAMES)}
+    given = {alias: stream(seed, 16, text=text) for seed, alias in enumerate(NAMES)}
     run = Promising(given, STAR, tmp_path, partitions=partitions, **punctuated(purge=purge))
     states = run.states()
     run.check()
-    most = {name: max(s[name] for s in states[10:]) for name in states[0]}
+    most = {name: max(s[name] for s in states[6:]) for name in states[0]}
     assert most["rows"] <= LIVE, "only open keys are there"
     assert most["stored"] <= 2.5 * LIVE and most["purgedFiles"] <= 2 * LIVE, "and on disk not many more"
-    assert most["memory"] <= max(s["memory"] for s in states[2:10]) * 1.3
+    assert most["memory"] <= max(s["memory"] for s in states[2:6]) * 1.3
     gone = sum(s["purged"] + s["dropped"] for s in states)
-    assert gone + states[-1]["rows"] == 24 * 3 * SIZE
+    assert gone + states[-1]["rows"] == 16 * 3 * SIZE
     assert sum(s["dropped"] for s in states) > 0, "some rows come when the others are over"
-    assert sum(c["numInputPunctuations"] for c in run.counts) == 24 * 3 * OPEN
+    assert sum(c["numInputPunctuations"] for c in run.counts) == 16 * 3 * OPEN
     files = [*tmp_path.rglob("rows-*"), *tmp_path.rglob("purged-*"), *tmp_path.rglob("promises-*")]
     assert len(files) <= int(partitions) * 30 * KEPT_VERSIONS, "files that are not needed are removed"
     promised = [p for o in (m["operators"][0] for m in run.manifests()) for p in [o["promises"]["file"]]]
@@ -110,14 +110,14 @@ def test_the_state_stays_flat(tmp_path: Path, purge: str, partitions: str, text:
 @pytest.mark.parametrize("policy", sorted(flush.REGISTRY))
 def test_the_disk_stays_flat_too(tmp_path: Path, policy: str) -> None:
     """With a budget below what is open."""
-    given = {alias: stream(seed, 24) for seed, alias in enumerate(NAMES)}
+    given = {alias: stream(seed, 16) for seed, alias in enumerate(NAMES)}
     options = punctuated(memory="20k", flush=policy, blockingThreshold="2000")
     run = Promising(given, STAR, tmp_path, **options)
     states = run.states()
     run.check()
     assert sum(c["flushes"] for c in run.counts) > 5
-    assert max(s["stored"] for s in states[10:]) <= 3 * LIVE
-    assert max(s["rows"] for s in states[10:]) <= 1.5 * LIVE
+    assert max(s["stored"] for s in states[6:]) <= 3 * LIVE
+    assert max(s["rows"] for s in states[6:]) <= 1.5 * LIVE
 
 
 @pytest.mark.parametrize("memory", [None, "40k"])
