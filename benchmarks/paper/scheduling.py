@@ -12,8 +12,8 @@ that is not charged to its advantage. A row that is dropped on the fly is not ch
 engine appends it and takes it back.
 
 The paper takes single tuples by chance; here it is five rows at a time. It does not give its quotas. Here they are a
-hundred rows, and otherwise as the planner chooses: equal, or where news are declared to be ordered, in step with the
-rates of the inputs.
+hundred rows: equal ones, and in step with the rates of the inputs. The planner's choice for goal = memory is among
+them: in step where news are declared to be ordered, all news first where they are not.
 """
 
 from __future__ import annotations
@@ -52,8 +52,9 @@ OPTIONS = {
     "goal": "memory",
     "schedulingQuota": str(QUOTA),
 }
-OURS, THEIRS = "priority, value (chosen)", "random, sequential"
+CHOSEN, OURS, THEIRS = "chosen by the planner", "equal turns, value", "random, sequential"
 PLANS = {  # inputs: news, access
+    OURS: Schedule("priority", (0, 1), (QUOTA, QUOTA), "value"),
     "in step, sequential": Schedule("priority", (0, 1), (QUOTA // (1 + RECORDS) + 1, QUOTA)),
     "equal turns, sequential": Schedule("priority", (0, 1), (QUOTA, QUOTA)),
     "news first, sequential": Schedule("priority", (0, 1), (ITEMS, QUOTA)),
@@ -88,30 +89,31 @@ def figure_8(scale: float) -> Outcome:
         options = Options.parse({**OPTIONS, **promised})
         inputs = {name: stream.rows for name, stream in news_and_access(scale, pattern).items()}
         spec = plan_join(options, [inputs[source.alias].schema for source in options.sources])
-        plans = {OURS: choose(spec, options.settings, [1.0, 1.0 + RECORDS]).schedule, **PLANS}
+        plans = {CHOSEN: choose(spec, options.settings, [1.0, 1.0 + RECORDS]).schedule, **PLANS}
         seen[pattern] = {name: _run(name, plan, spec, inputs) for name, plan in plans.items()}
     checks, table = [], []
     shares = (0.1, 0.25, 0.5, 0.75, 1.0)
     for pattern, of in seen.items():
-        ours, theirs = of[OURS], of[THEIRS]
-        checks.append(
-            Check(
-                f"{pattern}: priority-driven and value-oriented is ahead of random and sequential throughout",
-                all(ours.when(s / 10) <= theirs.when(s / 10) for s in range(1, 11)),
-                "seconds until 10, 25, 50, 75, 100 % of the results: "
-                + " and ".join("/".join(f"{one.when(s):.1f}" for s in shares) for one in (ours, theirs)),
-                expected=pattern == "ordered",
+        theirs = of[THEIRS]
+        for name, words in ((OURS, "priority-driven, value-oriented"), (CHOSEN, "the chosen schedule")):
+            checks.append(
+                Check(
+                    f"{pattern}: {words} is ahead of random, sequential throughout",
+                    all(of[name].when(s / 10) <= theirs.when(s / 10) for s in range(1, 11)),
+                    "seconds until 10, 25, 50, 75, 100 % of the results: "
+                    + " and ".join("/".join(f"{one.when(s):.1f}" for s in shares) for one in (of[name], theirs)),
+                    expected=pattern == "ordered" and name == CHOSEN,
+                )
             )
-        )
         for name, one in of.items():
             table.append(
                 [pattern, name, *(f"{one.when(s):.1f}" for s in shares), f"{one.half_told:.1f}", one.run.most_rows,
                  round(one.mean_rows), one.run.work.moves, one.run.work.comparisons]
             )  # fmt: skip
-    ours, theirs = seen["ordered"][OURS], seen["ordered"][THEIRS]
+    ours, theirs = seen["ordered"][CHOSEN], seen["ordered"][THEIRS]
     checks.append(
         Check(
-            "ordered: it needs less than half of the rows in memory",
+            "ordered: the chosen schedule needs less than half of the rows in memory",
             ours.mean_rows < theirs.mean_rows / 2,
             f"on average {ours.mean_rows:.0f} and {theirs.mean_rows:.0f}, at most {ours.run.most_rows} and "
             f"{theirs.run.most_rows}",

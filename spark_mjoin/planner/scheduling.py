@@ -1,17 +1,22 @@
 """In which order a batch takes in the rows of its inputs: the choice, and why (Ding 2003, sections 4.1, 4.2 and 5.3).
 
-From what is known of the inputs, and `goal`:
+Large batches in any order are fastest, and without promises nothing leaves the state: inputs come one after the other,
+as the query names them. Where rows can leave by what sources promise, and memory matters (`goal` is memory, or there is
+a budget):
 
-    some inputs have unique keys, others not   the one side first: its rows are there when the many side comes, whose
-                                               rows then need not be stored                        priority
-    promises of any kind, and goal = memory    in turns, so that rows leave while others come      priority, small turns
-    otherwise                                  large batches are fastest                           sequential
-    punctuations, and goal = memory            rows first that complete what another has promised  value
+    keys come in order, rates are known       turns as long as the rates say: no input gets ahead of what the others are
+                                              about, and few rows wait for each other; the paper's pairs of substreams
+    some inputs have unique keys, others not  the one side first, all of it: rows of the many side find their partner
+                                              and need not be stored
+    other promises                            equal turns, so that rows leave while others come
 
-Priority: inputs with unique keys first, then by the rows that are expected. Turns are equally long; with goal = memory,
-where inputs come in order, as long as their rates say: then no input gets ahead of what the others are about, and few
-rows wait for each other (the paper's pairs of substreams). Windows in rows count arrivals, so they are taken as they
-come.
+Equal turns are no choice for a one-to-many join, though the paper takes them: the shorter input runs ahead as if it
+came first, and every turn pays for looking through the state (`python -m benchmarks.scheduling --workload news`).
+
+Rows of a turn come by value where punctuations are passed on and goal is memory: it makes them earlier, and is dear.
+
+Priority: inputs with unique keys first, then by the rows that are expected. Windows in rows count arrivals, so they
+are taken as they come.
 
 Pure. The choice is part of the offset, so a replay takes the same turns; `phases.schedule` carries it out.
 """
@@ -25,6 +30,7 @@ from spark_mjoin.model import JoinSpec, Schedule, Settings
 
 QUOTA_ROWS = 65_536  # of a turn: measured by `python -m benchmarks.scheduling`, smaller ones cost throughput
 SMALL_QUOTA_ROWS = 8_192  # where memory matters more
+_ONE_SIDE = "rows of the many side need not be stored when their partner is there"
 ALIKE = 2.0  # inputs whose expected rows differ by less than this factor keep their order
 
 
@@ -39,35 +45,40 @@ def choose(spec: JoinSpec, settings: Settings, rates: Sequence[float] = (), befo
 
     rates: rows per second of each input, 0.0 where nobody knows; before: the schedule of the last batch.
     """
-    streams, reason = _streams(spec, settings)
+    known = bool(rates) and all(rates)
+    streams, reason = _streams(spec, settings, known)
     tuples, why = _tuples(spec, settings)
-    inputs = range(len(spec.inputs))
-    order: tuple[int, ...] = ()
-    if streams == "priority":
+    inputs, order = range(len(spec.inputs)), tuple[int, ...]()
+    if streams == "priority" or reason == _ONE_SIDE:
         order = _by_priority(spec, rates or [0.0] * len(inputs), before.order if before is not None else ())
         first = ", ".join(spec.inputs[number].alias for number in order)
         by = "unique keys" if any(i.unique for i in spec.inputs) else "fewer rows" if any(rates) else "no more is known"
         reason = f"{reason}; first {first}: {by}"
     quotas: tuple[int, ...] = ()
     if streams != "sequential" or tuples == "value":
-        quotas = (settings.quota_rows or (SMALL_QUOTA_ROWS if settings.goal == "memory" else QUOTA_ROWS),) * len(inputs)
-    if streams == "priority" and settings.goal == "memory" and _go_along(spec) and all(rates or [0.0]):
-        quotas = tuple(max(1, round(quota * rate / max(rates))) for quota, rate in zip(quotas, rates, strict=True))
-        reason += "; turns as long as rates say, since keys come in order"
+        saves = settings.goal == "memory" or (settings.stream_scheduling == "auto" and streams == "priority")
+        quota = settings.quota_rows or (SMALL_QUOTA_ROWS if saves else QUOTA_ROWS)
+        quotas = (quota,) * len(inputs)
+        if streams == "priority" and saves and known and _go_along(spec):
+            quotas = tuple(max(1, round(quota * rate / max(rates))) for rate in rates)
+            reason += "; turns as long as rates say, since keys come in order"
     return Choice(Schedule(streams, order, quotas, tuples), "; ".join(filter(None, (reason, why))))
 
 
-def _streams(spec: JoinSpec, settings: Settings) -> tuple[str, str]:
+def _streams(spec: JoinSpec, settings: Settings, known: bool) -> tuple[str, str]:
     if settings.stream_scheduling != "auto":
         return settings.stream_scheduling, "option 'streamScheduling' says so"
     if any(i.window is not None and i.window.in_rows for i in spec.inputs):
         return "sequential", "windows in rows count arrivals, input by input"
-    unique = sum(bool(i.unique) for i in spec.inputs)
-    if 0 < unique < len(spec.inputs):
-        return "priority", "rows of the many side need not be stored when their partner is there"
-    if spec.promising and settings.goal == "memory":
-        return "priority", "rows can leave while others come, and goal is memory"
-    return "sequential", "nothing is known of the inputs that speaks for turns"
+    if not spec.promising:
+        return "sequential", "nothing is known of the inputs that speaks for turns"
+    if settings.goal != "memory" and settings.memory_bytes is None:
+        return "sequential", "large batches are fastest, and memory is not the goal"
+    if known and _go_along(spec):
+        return "priority", "rows can leave while others come"
+    if 0 < sum(bool(i.unique) for i in spec.inputs) < len(spec.inputs):
+        return "sequential", _ONE_SIDE
+    return "priority", "rows can leave while others come"
 
 
 def _tuples(spec: JoinSpec, settings: Settings) -> tuple[str, str]:
@@ -75,8 +86,8 @@ def _tuples(spec: JoinSpec, settings: Settings) -> tuple[str, str]:
         return settings.tuple_scheduling, "option 'tupleScheduling' says so"
     if any(i.window is not None and i.window.in_rows for i in spec.inputs):
         return "sequential", ""
-    if any(i.punctuations is not None for i in spec.inputs) and settings.goal == "memory":
-        return "value", "rows first that complete what another input has promised, as goal is memory"
+    if spec.gives_punctuations and settings.goal == "memory":
+        return "value", "rows first that complete what another input has promised, so that it can be passed on"
     return "sequential", ""
 
 
@@ -107,8 +118,9 @@ def _by_priority(spec: JoinSpec, rates: Sequence[float], before: Sequence[int]) 
 
 
 def render(schedule: Schedule, aliases: Sequence[str]) -> str:
-    """For people: `sequential`, or `priority: a 65536, b 65536`, the rows of a turn behind each input."""
+    """For people: `sequential`, `sequential: b, a`, or `priority: a 65536, b 65536` with the rows of a turn."""
     if schedule.streams == "sequential":
-        return schedule.streams
+        named = ", ".join(aliases[n] for n in schedule.order)
+        return f"{schedule.streams}: {named}" if named else schedule.streams
     order = schedule.order or range(len(aliases))
     return f"{schedule.streams}: " + ", ".join(f"{aliases[n]} {schedule.quotas[n]}" for n in order)

@@ -45,14 +45,19 @@ def test_the_order_stays_while_inputs_are_nearly_alike() -> None:
     assert choose(spec, settings, [10.0, 30.0, 21.0], before).schedule.order == (0, 2, 1)
 
 
-def test_the_one_side_comes_first_and_the_many_side_need_not_be_stored() -> None:
-    spec, settings = given(source__b__unique="k")
-    choice = choose(spec, settings, [5.0, 100.0, 1.0])
-    assert choice.schedule == Schedule("priority", (1, 2, 0), (QUOTA_ROWS,) * 3)
+def test_without_memory_as_a_concern_promises_change_nothing() -> None:
+    choice = choose(*given(source__b__unique="k", source__a__punctuation="v = 'end'"), [5.0, 100.0, 1.0])
+    assert choice.schedule == Schedule()
+    assert choice.reason == "large batches are fastest, and memory is not the goal"
+
+
+@pytest.mark.parametrize("concern", [{"goal": "memory"}, {"memory": "64m"}])
+def test_the_one_side_comes_first_and_the_many_side_need_not_be_stored(concern: dict[str, str]) -> None:
+    choice = choose(*given(source__b__unique="k", **concern), [5.0, 100.0, 1.0])
+    assert choice.schedule == Schedule("sequential", (1, 2, 0))
     assert choice.reason == (
         "rows of the many side need not be stored when their partner is there; first b, c, a: unique keys"
     )
-    assert choose(*given(**{f"source__{alias}__unique": "k" for alias in "abc"})).schedule == Schedule()
 
 
 def test_memory_as_the_goal_takes_small_turns_where_rows_can_leave() -> None:
@@ -61,7 +66,6 @@ def test_memory_as_the_goal_takes_small_turns_where_rows_can_leave() -> None:
         everyone = {f"source__{alias}__{promise}": "k" for alias in "abc"}
         assert choose(*given(goal="memory", **everyone)).schedule.streams == "priority"
         assert set(choose(*given(goal="memory", **everyone)).schedule.quotas) == {SMALL_QUOTA_ROWS}
-        assert choose(*given(goal="rate", **everyone)).schedule == Schedule()
     windows = {"window": "9 rows", "source__a__unique": "k", "source__a__punctuation": "v = 'end'", "goal": "memory"}
     choice = choose(*given(**windows))
     assert (choice.schedule, choice.reason) == (Schedule(), "windows in rows count arrivals, input by input")
@@ -71,15 +75,17 @@ def test_turns_are_in_step_with_the_rates_where_keys_come_in_order() -> None:
     options = {"source__a__ordered": "k", "source__b__ordered": "k", "source__c__punctuation": "v = 'end'"}
     spec, settings = given(goal="memory", schedulingQuota="1000", **options)
     choice = choose(spec, settings, [50.0, 1.0, 500.0])
-    assert choice.schedule == Schedule("priority", (1, 0, 2), (100, 2, 1000), "value")
+    assert choice.schedule == Schedule("priority", (1, 0, 2), (100, 2, 1000))
     assert "turns as long as rates say, since keys come in order" in choice.reason
     assert choose(spec, settings, [50.0, 0.0, 500.0]).schedule.quotas == (1000,) * 3, "not all rates are known"
 
 
 def test_awaited_rows_first() -> None:
     punctuated = {"source__a__punctuation": "v = 'end'"}
-    assert choose(*given(goal="memory", **punctuated)).schedule.tuples == "value"
-    assert choose(*given(**punctuated)).schedule == Schedule()
+    spec, settings = given(goal="memory", **punctuated)
+    assert choose(spec, settings).schedule.tuples == "sequential", "punctuations are not passed on"
+    assert choose(replace(spec, gives_punctuations=True), settings).schedule.tuples == "value"
+    assert choose(replace(spec, gives_punctuations=True), given(**punctuated)[1]).schedule == Schedule()
     forced = choose(*given(tupleScheduling="value", **punctuated))
     assert forced.schedule == Schedule("sequential", (), (QUOTA_ROWS,) * 3, "value")
     assert forced.reason.endswith("option 'tupleScheduling' says so")
@@ -139,4 +145,5 @@ def test_in_the_offset() -> None:
 def test_in_words() -> None:
     assert render(Schedule(), "abc") == "sequential"
     assert render(Schedule("priority", (1, 0, 2), (3, 2, 1)), "abc") == "priority: b 2, a 3, c 1"
+    assert render(Schedule("sequential", (1, 0, 2)), "abc") == "sequential: b, a, c"
     assert render(Schedule("random", (), (4, 4, 4)), "abc") == "random: a 4, b 4, c 4"
