@@ -2,6 +2,8 @@
 
 from collections import Counter
 from itertools import groupby
+from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -10,7 +12,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from spark_mjoin.model import Array, Schedule
+from spark_mjoin.phases import arrival
 from spark_mjoin.phases.schedule import merge
+from spark_mjoin.state.manifests import Manifests
+from spark_mjoin.state.operator import OperatorState
+from tests.harness import ReadAllAvailable, reader, rows, run, scripted
 
 Inputs = list[list[pa.RecordBatch]]
 
@@ -138,3 +144,58 @@ def test_all_rows_in_the_order_of_their_input_and_the_same_again(
     assert found == taken(schedule, inputs, version)
     if kind != "sequential":
         assert all(len(rows) <= quotas[number] for number, rows in found)
+
+
+# --- in whole runs ---------------------------------------------------------------------------------------------------
+
+
+def news(numbers: list[int]) -> pa.Table:
+    return pa.table({"sno": pa.array(numbers, pa.int64()), "over": pa.array([False] * len(numbers))})
+
+
+def access(numbers: list[int], over: list[int]) -> pa.Table:
+    marks = [False] * len(numbers) + [True] * len(over)
+    return pa.table({"sno": pa.array(numbers + over, pa.int64()), "over": pa.array(marks)})
+
+
+QUERY = "SELECT n.sno AS sno FROM access a JOIN news n ON a.sno = n.sno"
+PROMISES = {"source.news.unique": "sno", "source.access.punctuation": "over"}
+
+
+def test_rows_that_are_awaited_come_first_and_the_others_are_counted(tmp_path: Path) -> None:
+    """The first batch says that 3 and 4 are over; in the second, their news come before the others of their turn."""
+    scripts = {
+        "access": [access([3, 4, 5], [3, 4]), access([5], [5])],
+        "news": [news([]), news([1, 2, 3, 4, 5, 6])],
+    }
+    options = scripted(scripts, QUERY, **PROMISES, tupleScheduling="value", schedulingQuota="100")
+    taken: list[list[int]] = []
+    with pytest.MonkeyPatch.context() as patch:
+        insert = arrival.insert
+
+        def noted(state: OperatorState, number: int, batch: pa.RecordBatch, *rest: Any) -> tuple[int, int]:
+            if state.spec.inputs[number].alias == "n":
+                taken.append(batch.column("sno").to_pylist())
+            return insert(state, number, batch, *rest)
+
+        patch.setattr(arrival, "insert", noted)
+        results = run(options, tmp_path)
+    assert rows(results) == {(3,): 1, (4,): 1, (5,): 2}
+    assert [of for of in taken if of] == [[3, 4, 5], [1, 2, 6]], "5 is over too: its records come first in this batch"
+    (query,) = tmp_path.iterdir()
+    assert Manifests(str(query), 0).manifest(2)["batch"]["rowsWaited"] == 3
+
+
+def test_the_schedule_is_in_the_offset_and_in_the_metrics(tmp_path: Path) -> None:
+    scripts = {"access": [access([1, 2], [1])] * 3, "news": [news([1]), news([2]), news([3])]}
+    options = scripted(scripts, QUERY, stateLocation=str(tmp_path), goal="memory", **PROMISES)
+    current = reader(options)
+    start = current.initialOffset()
+    end = current.latestOffset(start, ReadAllAvailable())
+    assert end["plan"]["schedule"] == {"streams": "sequential", "order": (1, 0), "quotas": (), "tuples": "sequential"}
+    for partition in current.partitions(start, end):
+        list(current.read(partition))
+    shown = current.reportLatestOffset()["metrics"]
+    assert (shown["streamScheduling"], shown["tupleScheduling"]) == ("sequential: n, a", "sequential")
+    again = reader({**options, "goal": "rate"})
+    assert again.partitions(start, end)[0].task.plan.schedule == Schedule("sequential", (1, 0)), "as it was planned"
