@@ -2,7 +2,8 @@
 
     manifests ──> statistics ──> tree of joins (decompose)  ──> probing orders of each operator (orders)
              │                                                      └──> which probes scan (access)
-             └──> the state manager: disk work, and inputs that wait (manager)
+             ├──> the state manager: disk work, and inputs that wait (manager)
+             └──> the order in which rows are taken in (scheduling)
 
 The tree is looked at again when the rows have grown by LOOK_AGAIN: a join of seven inputs has thousands of trees, and
 another one pays only over a longer time. And not before the join has worked PATIENCE times as long as looking takes.
@@ -24,7 +25,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from spark_mjoin.model import Access, JoinSpec, OperatorSpec, Settings, Tree
-from spark_mjoin.planner import access, decompose, manager, orders
+from spark_mjoin.planner import access, decompose, manager, orders, scheduling
 from spark_mjoin.planner import tree as trees
 from spark_mjoin.planner.costs import Costs, expected_of, inside
 from spark_mjoin.planner.plan import Orders, Overflow, Plan
@@ -78,7 +79,10 @@ class Planner:
         reasons += [f"probing order of {c.reason}" for c in choices if c.changed]
         reasons += [f"access to {way.reason}" for way in ways if way.changed]
         overflow, has_debt = self._overflow(tree, before, committed, moving, ended)
-        return Planned(Plan(tree, planned, overflow, access=scans), has_debt, tuple(reasons))
+        turns = self.schedule(before, rates)
+        if turns.schedule != before.schedule:
+            reasons.append(f"scheduling {scheduling.render(turns.schedule, self.aliases)}: {turns.reason}")
+        return Planned(Plan(tree, planned, overflow, access=scans, schedule=turns.schedule), has_debt, tuple(reasons))
 
     @property
     def aliases(self) -> list[str]:
@@ -186,6 +190,13 @@ class Planner:
             planned.append(own)
             choices += made
         return tuple(planned), choices
+
+    # --- the order of arrival ----------------------------------------------------------------------------------
+
+    def schedule(self, before: Plan, rates: Sequence[float]) -> scheduling.Choice:
+        """How the inputs take turns; the user's rates count while there are no others."""
+        known = rates if any(rates) else expected_of(self.spec, self.settings.expected)[0]
+        return scheduling.choose(self.spec, self.settings, known, before.schedule)
 
     # --- memory and disk -------------------------------------------------------------------------------------
 
