@@ -446,6 +446,9 @@ class _Rates:
             self.smoothed = [(1 - share) * old + share * new / seconds for old, new in pairs]
 
 
+_CLOCKS_DIFFER = 0.004  # seconds by which the time of a file may be behind that of a process on the same machine
+
+
 @dataclass
 class _Overload:
     """The clock behind planner.admission: when sources were looked at, and how long batches took."""
@@ -469,7 +472,8 @@ class _Overload:
         taken = [sum(of) for of in zip(*(m["batch"]["rowsIn"] for m in committed), strict=True)]
         everything = (WHOLE,) * len(taken)
         overhead = max(0.0, began - self._planned)
-        self.load.note(taken, parts or everything, self._arrived, written - began, overhead)
+        worked = max(written - began, _CLOCKS_DIFFER)
+        self.load.note(taken, parts or everything, self._arrived, worked, overhead)
 
     def decide(
         self,
