@@ -22,14 +22,18 @@ _LIMITS = ("maxRowsPerTrigger", "maxFilesPerTrigger", "maxBytesPerTrigger")
 _OVERFLOW = ("flush", "blockingThreshold", "diskFuel", "segmentCompression")
 _WINDOWS = ("window", "expiry", "idleTimeout")
 _SHEDDING = ("maxDelay", "minRecall")
+_PROMISES = ("goal", "purge", "purgeEvery", "verifyConstraints", "emitPunctuations")
+_SCHEDULING = ("streamScheduling", "schedulingQuota", "tupleScheduling")
 _TOP = ("query", "on", "plan", "access", "partitions", "memory", "overflow", "stateLocation", "stickyPartitions")
-_KNOWN = (*_TOP, *_OVERFLOW, *_WINDOWS, *_SHEDDING, *_LIMITS, "expectedSelectivity")
+_KNOWN = (*_TOP, *_OVERFLOW, *_WINDOWS, *_SHEDDING, *_PROMISES, *_SCHEDULING, *_LIMITS, "expectedSelectivity")
 _RATE = "expectedRowsPerSecond"
 _OF_INPUTS = ("window", "timestamp", "watermark")
-OF_ANY_SOURCE = ("format", *_OF_INPUTS, _RATE)  # options under `source.<alias>.` that are read here
-_PLANNED = ("goal",)
+_OF_PROMISES = ("punctuation", "punctuationValues", "punctuationRange", "unique", "clustered", "ordered")
+OF_ANY_SOURCE = ("format", *_OF_INPUTS, *_OF_PROMISES, _RATE)  # options under `source.<alias>.` that are read here
 _OVERFLOWS = ("spill", "shed", "shrink", "fail")
 _POLICIES = ("adaptive", "coordinated", "largest", "random")
+_STREAMS = ("auto", "sequential", "priority", "random")
+_TUPLES = ("auto", "sequential", "value")
 _COMPRESSIONS = ("none", "lz4", "zstd")
 _WITHOUT_FILES = ("wisconsin",)
 _CHECKPOINT = "__checkpointlocation"  # from the jar: the source's own directory in the query's checkpoint
@@ -45,6 +49,7 @@ _MICROS = {
     "day": 86_400_000_000,
     "week": 604_800_000_000,
 }
+PURGE_EVERY = 100  # punctuations, as in the experiments of Ding 2003
 _MOST = 1 << 60  # microseconds or rows: more would overflow somewhere, and nobody waits that long
 _UNITS = {"": 0, "k": 10, "m": 20, "g": 30, "t": 40}
 
@@ -59,8 +64,23 @@ class WindowOption:
 
 
 @dataclass(frozen=True)
+class Promised:
+    """What a source promises about the rows that it will deliver, as it is written."""
+
+    punctuation: str | None = None  # an SQL predicate: the rows for which it is true are punctuations
+    values: tuple[str | None, str] | None = None  # (key column or None for the only one, column with a list of values)
+    range: tuple[str | None, str, str] | None = None  # (the same, columns with the least and the largest value)
+    unique: tuple[str, ...] = ()
+    clustered: tuple[str, ...] = ()
+    ordered: tuple[str, bool] | None = None  # (column, descending)
+
+    def __bool__(self) -> bool:
+        return self != Promised()
+
+
+@dataclass(frozen=True)
 class SourceOptions:
-    """`source.<alias>.*`, without the prefix and without what is read here, sorted by name; and the source's window."""
+    """`source.<alias>.*`, without the prefix and without what is read here, sorted by name; and what is read here."""
 
     alias: str
     format: str
@@ -68,6 +88,7 @@ class SourceOptions:
     window: WindowOption | None = None
     timestamp: str | None = None  # the column of the event time
     lateness: int | None = None  # microseconds
+    promised: Promised = Promised()
 
 
 @dataclass(frozen=True)
@@ -78,6 +99,7 @@ class Options:
     query: str | None
     on: tuple[str, ...]
     settings: Settings
+    emit_punctuations: bool = False
 
     @classmethod
     def parse(cls, options: Mapping[str, str]) -> Options:
@@ -96,7 +118,10 @@ class Options:
         query, on = _meaning(top, len(sources))
         settings = _settings(top, _expected(top, per_source))
         _check_overflow(settings, sources)
-        return cls(sources, query, on, settings)
+        emit = _choice(top, "emitPunctuations", ("true", "false"), "false") == "true"
+        _check_promises(top, sources, settings)
+        _check_scheduling(sources, settings)
+        return cls(sources, query, on, settings, emit)
 
 
 def parse_bytes(text: str, option: str) -> int:
@@ -181,8 +206,6 @@ def _check_names(top: Mapping[str, str]) -> None:
                 f"option '{name}' belongs to a source, and this join has several: write 'source.<alias>.{name}'"
                 + (" instead of load(path)" if name.startswith("path") else "")
             )
-        if name in _PLANNED:
-            raise OptionError(f"option '{name}' is not available in this version")
         raise OptionError(
             f"unknown option '{name}'.{nearest(name, _KNOWN)} Options are: {listed(_KNOWN)}, and source.<alias>.*"
         )
@@ -220,7 +243,81 @@ def _source(
         default if window is None else parse_window(window, f"source.{alias}.window"),
         timestamp.strip("`") if timestamp else None,
         None if watermark is None else parse_duration(watermark, f"source.{alias}.watermark"),
+        _promised(alias, {n.lower(): value.strip() for n, value in given.items()}),
     )
+
+
+def _promised(alias: str, given: Mapping[str, str]) -> Promised:
+    """The promises of a source, from its options by lower-cased name."""
+    found = {name: given[name.lower()] for name in _OF_PROMISES if name.lower() in given}
+    for name, value in found.items():
+        if not value:
+            raise OptionError(f"option 'source.{alias}.{name}' is empty: give it a value, or leave it out")
+    for name in ("punctuationValues", "punctuationRange"):
+        if name in found and "punctuation" not in found:
+            raise OptionError(
+                f"option 'source.{alias}.{name}' is given, but not 'source.{alias}.punctuation', the predicate that "
+                "says which rows are punctuations"
+            )
+    values = bounds = ordered = None
+    if "punctuationValues" in found:
+        key, (column,) = _of_key(found["punctuationValues"], f"source.{alias}.punctuationValues", ("items",))
+        values = key, column
+    if "punctuationRange" in found:
+        key, (low, high) = _of_key(found["punctuationRange"], f"source.{alias}.punctuationRange", ("low", "high"))
+        bounds = key, low, high
+    if "ordered" in found:
+        words = found["ordered"].split()
+        direction = words[1].lower() if len(words) == 2 else "asc"
+        if len(words) > 2 or direction not in ("asc", "desc"):
+            raise OptionError(
+                f"option 'source.{alias}.ordered': '{found['ordered']}' is not one column, with 'desc' behind it where "
+                "its values go down"
+            )
+        ordered = words[0].strip("`"), direction == "desc"
+    return Promised(
+        found.get("punctuation"),
+        values,
+        bounds,
+        _columns(found.get("unique", ""), f"source.{alias}.unique"),
+        _columns(found.get("clustered", ""), f"source.{alias}.clustered"),
+        ordered,
+    )
+
+
+def _of_key(text: str, option: str, example: tuple[str, ...]) -> tuple[str | None, tuple[str, ...]]:
+    """`column, column` with the key that they speak about before it, `key: column, column`, where there are several."""
+    key, colon, rest = text.rpartition(":")
+    columns = tuple(column.strip().strip("`") for column in rest.split(","))
+    if len(columns) != len(example) or not all(columns) or (colon and not key.strip()):
+        raise OptionError(
+            f"option '{option}': '{text}' is not of the form '{', '.join(example)}', or 'id: {', '.join(example)}' "
+            "where the source has several keys"
+        )
+    return key.strip().strip("`") or None, columns
+
+
+def _columns(text: str, option: str) -> tuple[str, ...]:
+    columns = tuple(column.strip().strip("`") for column in text.split(",")) if text else ()
+    if not all(columns) or len({c.lower() for c in columns}) < len(columns):
+        raise OptionError(f"option '{option}': '{text}' is not a column, or several with commas between them")
+    return columns
+
+
+def _check_promises(top: Mapping[str, str], sources: tuple[SourceOptions, ...], settings: Settings) -> None:
+    promising = next((source.alias for source in sources if source.promised), None)
+    if promising is not None and settings.overflow in ("shed", "shrink"):
+        raise OptionError(
+            f"option 'overflow': '{settings.overflow}' leaves out rows, and source '{promising}' promises which rows do"
+            " not come: what one lets go cannot be told from what the other does. Take 'spill' or 'fail', or leave out"
+            f" the punctuations and constraints of '{promising}'"
+        )
+    given = [name for name in _PROMISES[1:] if name.lower() in top]
+    if given and not any(source.promised for source in sources):
+        raise OptionError(
+            f"option '{given[0]}' is given, but no source promises anything: set 'source.<alias>.punctuation', "
+            "'unique', 'clustered' or 'ordered'"
+        )
 
 
 def _check_windows(sources: tuple[SourceOptions, ...]) -> None:
@@ -261,6 +358,29 @@ def _check_overflow(settings: Settings, sources: tuple[SourceOptions, ...]) -> N
         )
 
 
+def _check_scheduling(sources: tuple[SourceOptions, ...], settings: Settings) -> None:
+    """Windows in rows count the order of arrival, which must not depend on how a join is run."""
+    given = {"streamScheduling": settings.stream_scheduling, "tupleScheduling": settings.tuple_scheduling}
+    forced = {name: kind for name, kind in given.items() if kind not in ("auto", "sequential")}
+    counted = next((s.window for s in sources if s.window and s.window.in_rows), None)
+    if counted is not None and forced:
+        name, kind = next(iter(forced.items()))
+        raise OptionError(
+            f"options '{name}' = '{kind}' and '{counted.option}' do not go together: a window in rows counts arrivals, "
+            f"input by input. Leave '{name}' out, or use a window in time"
+        )
+    if forced.get("tupleScheduling") and not any(source.promised for source in sources):
+        raise OptionError(
+            "option 'tupleScheduling' is 'value', but no source promises anything that rows could be awaited for: set "
+            "'source.<alias>.punctuation', 'clustered' or 'ordered'"
+        )
+    if settings.quota_rows is not None and settings.stream_scheduling == "sequential" and not forced:
+        raise OptionError(
+            "option 'schedulingQuota' is the number of rows of a turn, and with 'streamScheduling' = 'sequential' "
+            "there are none: leave one of them out"
+        )
+
+
 def _meaning(top: Mapping[str, str], source_count: int) -> tuple[str | None, tuple[str, ...]]:
     query, on_text = top.get("query", "").strip(), top.get("on", "").strip()
     if query and on_text:
@@ -291,7 +411,12 @@ def _settings(top: Mapping[str, str], expected: Expected) -> Settings:
     blocking, fuel = top.get("blockingthreshold"), top.get("diskfuel")
     compression = _choice(top, "segmentCompression", _COMPRESSIONS, "none")
     _choice(top, "stickyPartitions", ("true", "false"), "true")  # the jar acts on it
-    checkpoint, idle = top.get(_CHECKPOINT), top.get("idletimeout")
+    checkpoint, idle, quota = top.get(_CHECKPOINT), top.get("idletimeout"), top.get("schedulingquota")
+    goal = _choice(top, "goal", ("rate", "memory"), defaults.goal)
+    purge = _choice(top, "purge", ("immediate", "batch"), "batch" if goal == "rate" else "immediate")
+    if purge == "immediate" and "purgeevery" in top:
+        why = "'purge' is 'immediate'" if "purge" in top else "'goal' is 'memory', which means purge=immediate"
+        raise OptionError(f"option 'purgeEvery' has no effect where {why}: leave it out, or set purge=batch")
     return Settings(
         partitions=parse_count(top.get("partitions", "1"), "partitions"),
         memory_bytes=None if memory is None else parse_bytes(memory, "memory"),
@@ -306,9 +431,15 @@ def _settings(top: Mapping[str, str], expected: Expected) -> Settings:
         expiry=_choice(top, "expiry", ("lazy", "active"), defaults.expiry),
         idle_seconds=None if idle is None else parse_duration(idle, "idleTimeout") / 1e6,
         plan=top.get("plan", "").strip() or None,
+        goal=goal,
+        purge_every=1 if purge == "immediate" else parse_count(top.get("purgeevery", str(PURGE_EVERY)), "purgeEvery"),
+        verify=_choice(top, "verifyConstraints", ("off", "count", "fail"), defaults.verify),
         access=top.get("access", "").strip() or None,
         max_delay=delay,
         min_recall=recall,
+        tuple_scheduling=_choice(top, "tupleScheduling", _TUPLES, defaults.tuple_scheduling),
+        stream_scheduling=_choice(top, "streamScheduling", _STREAMS, defaults.stream_scheduling),
+        quota_rows=None if quota is None else parse_count(quota, "schedulingQuota"),
     )
 
 

@@ -34,6 +34,10 @@ class MemoryBudgetError(MJoinError):
     """The resident state does not fit `memory` and `overflow` is `fail`."""
 
 
+class PromiseError(MJoinError):
+    """A source has delivered a row that it had promised not to, and `verifyConstraints` is `fail`."""
+
+
 class JarError(MJoinError):
     """The jar is not there, or not made for this Spark."""
 

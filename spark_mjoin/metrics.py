@@ -137,6 +137,11 @@ class BatchCounts:
     rows_late: int = 0
     rows_shed: int = 0
     rows_purged: int = 0
+    rows_dropped: int = 0  # that arrived and were never stored, since nothing that comes can match them
+    punctuations: int = 0  # that arrived; counted by the first partition
+    promises_broken: int = 0
+    rows_waited: int = 0  # that others of their input overtook
+    purging: WorkCounts = field(default_factory=WorkCounts)  # of looking through rows and moving those that stay
     rows_shrunk: int = 0
     rows_resident: int = 0
     rows_deferred: int = 0
@@ -164,7 +169,7 @@ class BatchCounts:
         return self.below.setdefault(operator, WorkCounts()) if operator else self.memory_to_memory.work
 
     def _sum(self, name: str) -> int:
-        return sum(getattr(work, name) for work in (*(p.work for p in self.phases), *self.below.values()))
+        return sum(getattr(work, name) for work in (*(p.work for p in self.phases), *self.below.values(), self.purging))
 
     def to_json(self) -> dict[str, Any]:
         out: dict[str, Any] = {"rowsIn": self.rows_in}
@@ -188,7 +193,11 @@ class BatchCounts:
             "rowsLate": self.rows_late,
             "rowsShed": self.rows_shed,
             "rowsPurged": self.rows_purged,
+            "rowsDropped": self.rows_dropped,
+            "numInputPunctuations": self.punctuations,
+            "promisesBroken": self.promises_broken,
             "rowsShrunk": self.rows_shrunk,
+            "rowsWaited": self.rows_waited,
             "numRowsInMemory": self.rows_resident,
             "deferredRows": self.rows_deferred,
             "expectedResults": self.expected_results,
@@ -219,7 +228,11 @@ _SUMMED = (
     "rowsLate",
     "rowsShed",
     "rowsPurged",
+    "rowsDropped",
+    "numInputPunctuations",
+    "promisesBroken",
     "rowsShrunk",
+    "rowsWaited",
     "deferredRows",
     "stateCacheHits",
 )
@@ -246,11 +259,13 @@ def report(
     seconds: float | None = None,
     plan: str | None = None,
     access: Mapping[str, str] | None = None,
+    scheduling: tuple[str, str] | None = None,
 ) -> dict[str, str]:
     """The metrics of one version, from the manifests that its partitions committed.
 
     seconds is the time in which the batch's input arrived, for rates, plan the tree of joins in words, access per
-    alias how its rows reach the others; None where nobody knows.
+    alias how its rows reach the others, scheduling the order of inputs and of the rows of each; None where nobody
+    knows.
     """
     sums: dict[str, int] = dict.fromkeys(_SUMMED, 0)
     rows, rows_in, orders = [0] * len(aliases), [0] * len(aliases), [""] * len(aliases)
@@ -280,6 +295,8 @@ def report(
     metrics["intermediateRowsTotal"] = str(intermediate)
     if plan is not None:
         metrics["plan"] = plan
+    if scheduling is not None:
+        metrics["streamScheduling"], metrics["tupleScheduling"] = scheduling
     metrics["completeness"] = f"{results / expected:.4f}" if expected > results else "1.0"
     metrics["resultsTotal"] = str(results)
     metrics["estimatedRecall"] = f"{_recall(batches):.4f}"

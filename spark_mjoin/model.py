@@ -111,6 +111,26 @@ class Window:
 
 
 @dataclass(frozen=True)
+class Pattern:
+    """How punctuations speak about one key class: one value, a list, a range, or, where all are NULL, any value."""
+
+    key_class: int
+    ordinal: int  # in `InputSpec.stored`: the key
+    values: str | None = None  # column with a list
+    low: str | None = None  # columns with the ends of a range, inclusive; NULL is open
+    high: str | None = None
+
+
+@dataclass(frozen=True)
+class Punctuations:
+    """Which rows of an input are no data but say that rows with some keys do not come any more."""
+
+    predicate: Expr
+    patterns: tuple[Pattern, ...]
+    others: tuple[str, ...] = ()  # columns of keys that do not tell their values apart: one that is set says nothing
+
+
+@dataclass(frozen=True)
 class InputSpec:
     alias: str  # the name in the query
     source: int  # index into JoinSpec.sources
@@ -123,6 +143,15 @@ class InputSpec:
     window: Window | None = None  # None: its rows count for ever
     time: int | None = None  # ordinal in `stored` of the event time, where some input has a window in time
     lateness: int = 0  # microseconds that a row may be behind the newest of its input
+    punctuations: Punctuations | None = None
+    unique: tuple[int, ...] = ()  # key classes whose values, taken together, never come twice
+    clustered: tuple[int, ...] = ()  # key classes whose values, taken together, come one right after the other
+    ordered: tuple[int, bool] | None = None  # (key class, descending)
+
+    @property
+    def promising(self) -> bool:
+        """Whether anything is known about rows that do not come any more."""
+        return bool(self.punctuations or self.unique or self.clustered or self.ordered)
 
 
 @dataclass(frozen=True)
@@ -131,6 +160,9 @@ class Residual:
 
     expr: Expr
     inputs: frozenset[int]
+
+
+MARK, LOW, HIGH = "punctuation", "punctuationLow", "punctuationHigh"  # columns that tell punctuations from data
 
 
 @dataclass(frozen=True)
@@ -151,6 +183,7 @@ class JoinSpec:
     schema: pa.Schema  # of the output, canonical
     passes_on: tuple[tuple[int, int], ...] = ()  # below another join, instead of output: (input, stored column)
     split_by: int | None = None  # of one join of a plan: the key class by which the whole is split over partitions
+    gives_punctuations: bool = False  # the last columns of the output tell punctuations from data
 
     def classes_of(self, input: int) -> frozenset[int]:
         return frozenset(c for c, _ in self.inputs[input].keys)
@@ -159,6 +192,32 @@ class JoinSpec:
     def windowed(self) -> bool:
         """Whether rows of some input ever stop to count."""
         return any(input.window is not None for input in self.inputs)
+
+    @property
+    def promising(self) -> bool:
+        """Whether some input makes promises about rows to come, by which rows of others leave the state."""
+        return any(input.promising for input in self.inputs)
+
+    @property
+    def forgetful(self) -> bool:
+        """Whether rows may leave the state for good."""
+        return self.windowed or self.promising
+
+    @property
+    def ranged(self) -> frozenset[int]:
+        """The key classes of which promises may have ranges."""
+        ordered = {i.ordered[0] for i in self.inputs if i.ordered is not None}
+        said = [p for i in self.inputs if i.punctuations is not None for p in i.punctuations.patterns]
+        return frozenset(ordered | {p.key_class for p in said if p.low is not None})
+
+    def key_column(self, key_class: int) -> str | None:
+        """The first output column that is the key of a class, as it is."""
+        for output in self.output:
+            if isinstance(output.expr, Col):
+                input = self.inputs[output.expr.input]
+                if any(c == key_class and input.stored[o].expr == output.expr for c, o in input.keys):
+                    return output.name
+        return None
 
     @property
     def star_class(self) -> int | None:
@@ -242,9 +301,15 @@ class Settings:
     expiry: str = "lazy"  # when rows outside their window leave memory: as soon as possible, or many together
     idle_seconds: float | None = None  # how long a source may give nothing and still hold the others' rows back
     plan: str | None = None  # the tree of joins that the user wants
+    goal: str = "rate"  # what to do well: results soon, or little memory
+    purge_every: int = 100  # punctuations after which rows that are not needed any more leave; 1: at once
+    verify: str = "off"  # what happens when a promise is broken: nothing, it is counted, or it is an error
     access: str | None = None  # how probes find their rows
     max_delay: float | None = None  # seconds that a batch may take; rows are shed for it
     min_recall: float | None = None  # of the results, that shedding leaves at the least
+    stream_scheduling: str = "auto"  # how the inputs of a batch take turns
+    tuple_scheduling: str = "auto"  # in which order the rows of a turn come
+    quota_rows: int | None = None  # of a turn; None: as the planner thinks
     expected: Expected = Expected()
     shim: bool = False  # whether the jar is there: it asks for metrics when a batch is done, and takes tasks' reports
 
@@ -286,6 +351,14 @@ class Expiry:
 
 
 @dataclass(frozen=True)
+class Purging:
+    """When rows leave that promises have made useless, and whether promises are checked."""
+
+    every: int  # punctuations
+    verify: str = "off"
+
+
+@dataclass(frozen=True)
 class Room:
     """The memory of a join that has no disk to go to: decided on the driver and recorded in the offset."""
 
@@ -296,6 +369,16 @@ class Room:
 
 
 @dataclass(frozen=True)
+class Schedule:
+    """In which order a batch takes in the rows of its inputs (phases/schedule.py)."""
+
+    streams: str = "sequential"  # or "priority", "random"
+    order: tuple[int, ...] = ()  # the inputs, that of the highest priority first; empty: as the query names them
+    quotas: tuple[int, ...] = ()  # rows of a turn of each input; empty: all that it has
+    tuples: str = "sequential"  # of the rows of a turn; or "value": those first that another input waits for
+
+
+@dataclass(frozen=True)
 class BatchPlan:
     """How a partition runs one batch: decided on the driver and recorded in the offset."""
 
@@ -303,9 +386,11 @@ class BatchPlan:
     orders: tuple[tuple[tuple[int, ...] | None, ...], ...] = ()  # per operator and member, the members it probes
     overflow: OverflowPlan | None = None  # how to keep to a budget; None: everything stays in memory
     expiry: Expiry | None = None  # None: no input has a window
+    purging: Purging | None = None  # None: no input promises anything
     access: tuple[Access, ...] = ()  # per operator; none: no direction scans
     admission: tuple[int, ...] | None = None  # per input, how much of WHOLE is let in; None: everything
     room: Room | None = None  # None: no limit, or one that `overflow` has
+    schedule: Schedule = Schedule()
 
 
 @dataclass(frozen=True)

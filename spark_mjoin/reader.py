@@ -47,8 +47,8 @@ from pyspark.sql.streaming.datasource import (
 from spark_mjoin import filesystem, metrics, sources
 from spark_mjoin.calibrate import calibrated
 from spark_mjoin.errors import OptionError, StateError
-from spark_mjoin.model import WHOLE, Expiry, JoinSpec, PartitionTask, Position, Room, Settings, SourceSpec
-from spark_mjoin.planner import access
+from spark_mjoin.model import WHOLE, Expiry, JoinSpec, PartitionTask, Position, Purging, Room, Settings, SourceSpec
+from spark_mjoin.planner import access, scheduling
 from spark_mjoin.planner import tree as trees
 from spark_mjoin.planner.admission import Load, Parts, Promise, least_fractions
 from spark_mjoin.planner.allocation import Flexible, MemoryParts, decide
@@ -97,7 +97,13 @@ class MJoinBatchReader(DataSourceReader):
         planner, nothing = Planner(self._spec, settings, calibrated()), [None] * settings.partitions
         before, expiry = Plan(trees.single(inputs)), Expiry((None,) * inputs) if self._spec.windowed else None
         plan = planner.next_batch(before, nothing, list(start), [0.0] * inputs, ended=True).plan
-        plan = replace(plan, orders=(), expiry=expiry)  # no later batch could correct orders: tasks choose them
+        plan = replace(
+            plan,
+            orders=(),  # no batch corrects them: tasks choose
+            expiry=expiry,
+            purging=_purging(self._spec, settings),
+            schedule=scheduling.choose(self._spec, settings).schedule,
+        )
         return [
             JoinPartition(
                 PartitionTask(
@@ -191,6 +197,7 @@ class MJoinStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         next_plan = planned.plan
         if self._spec.windowed:
             next_plan = replace(next_plan, expiry=self._expiry(start, positions))
+        next_plan = replace(next_plan, purging=_purging(self._spec, self._settings))
         admission, room = self._admission(start)
         next_plan = replace(next_plan, admission=admission, room=room)
         body = next_plan.to_json(len(self._spec.inputs))
@@ -322,8 +329,10 @@ class MJoinStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             for (described, source), found in zip(self._with_specs(), logs, strict=True)
         ]
         plan = trees.render(tree_of(manifests[0]), aliases) if manifests else None
-        used = access.describe(self._spec, self._planned_at(batch).of_partition(0, 1))
-        counted = metrics.report(manifests, aliases, self._settings.memory_bytes, now - before, plan, used)
+        planned = self._planned_at(batch)
+        used = access.describe(self._spec, planned.of_partition(0, 1))
+        turns = scheduling.render(planned.schedule, aliases), planned.schedule.tuples
+        counted = metrics.report(manifests, aliases, self._settings.memory_bytes, now - before, plan, used, turns)
         return counted | metrics.lag(behind)
 
     # --- partitions ------------------------------------------------------------------------------------------
@@ -511,6 +520,10 @@ def _reachable(location: str) -> str:
             "a local path, or to a URI that pyarrow or fsspec can open, such as s3://bucket/path"
         ) from e
     return filesystem.absolute(location)
+
+
+def _purging(spec: JoinSpec, settings: Settings) -> Purging | None:
+    return Purging(settings.purge_every, settings.verify) if spec.promising else None
 
 
 def _hard_limit(settings: Settings) -> int | None:

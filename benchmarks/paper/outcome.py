@@ -38,10 +38,10 @@ class Panel:
     runs: Sequence[Run]
     until: float  # seconds
     marks: Sequence[float] = ()  # instants to be marked
-    what: str = "results"  # or "comparisons": what the curves show
+    what: str = "results"  # or "comparisons", "rows in memory": what the curves show
 
     def curve(self, run: Run) -> Array:
-        return run.compared if self.what == "comparisons" else run.results
+        return {"comparisons": run.compared, "rows in memory": run.held}.get(self.what, run.results)
 
 
 @dataclass(frozen=True)

@@ -27,8 +27,8 @@ from spark_mjoin.config import Options
 from spark_mjoin.join.operator import produce
 from spark_mjoin.join.windows import Windows
 from spark_mjoin.metrics import BatchCounts
-from spark_mjoin.model import DiskWork, Expiry, JoinSpec, OverflowPlan, ProbeOrder
-from spark_mjoin.phases import arrival, cleanup, expiry, overflow, reactive
+from spark_mjoin.model import DiskWork, Expiry, JoinSpec, OverflowPlan, ProbeOrder, Purging
+from spark_mjoin.phases import arrival, cleanup, expiry, overflow, purge, reactive
 from spark_mjoin.planner.graph import plan_join
 from spark_mjoin.planner.manager import plan_work
 from spark_mjoin.planner.orders import Probing, Targets, choose_all, order_of, probe_order
@@ -49,7 +49,7 @@ class Join:
     query: str
     inputs: tuple[str | Join, ...]
     weight: float  # its share of the memory, over the sum of the plan's weights
-    options: tuple[tuple[str, str], ...] = ()  # windows
+    options: tuple[tuple[str, str], ...] = ()  # windows, promises
 
 
 @dataclass(frozen=True)
@@ -85,6 +85,7 @@ class _Operator:
     overflow: OverflowPlan | None
     order: Sequence[int] | Mapping[int, Targets] | str
     probing: Probing
+    purging: Purging | None = None
     parent: tuple[_Operator, int] | None = None  # and which of its inputs this is
     counts: BatchCounts = field(default_factory=lambda: BatchCounts([]))
     disk_rows: int = 0
@@ -106,6 +107,13 @@ class _Operator:
         combinations = produce(self.spec, state.tables, start, end, self._order(input), work, windows)
         yield from arrival.results(state, iter(combinations))
         self.comparisons[input] += work.comparisons - before
+        if self.purging is not None:
+            gone = purge.drops(state, input, start)
+            if gone is not None:
+                purge.drop_last(state, input, start, gone, self.counts)
+            full = self.overflow is not None and overflow.is_over(self.alone, self.overflow)
+            if purge.is_due(state, self.purging) or (full and purge.is_pending(state)):
+                purge.sweep(state, self.purging, self.counts, all_of_them=full)
         if self.overflow is not None and overflow.is_over(self.alone, self.overflow):
             flushed = self.counts.rows_flushed
             overflow.make_room(self.alone, self.overflow, self.store, 1, "run", self.counts)
@@ -136,6 +144,8 @@ class _Operator:
         for i in range(len(rows)):
             self.disk_rows += int(rows[i, list(work.buckets)].sum() if i in groups.main else rows[i].sum())
         yield from cleanup.clean(state, self.store, work.buckets, area, self.counts.disk_to_disk)
+        if self.purging is not None:
+            purge.after_pass(state, self.store, work.buckets, self.purging, self.counts)
 
     def expire(self, ended: Collection[str]) -> None:
         """At the end of a slice, as between two batches: move the watermarks, and drop what they let go."""
@@ -145,7 +155,8 @@ class _Operator:
             expiry.begin(self.state, Expiry(marks), self.counts)
 
     def work(self) -> Work:
-        return sum((Work.of(phase.work) for phase in self.counts.phases), Work(disk_rows=self.disk_rows))
+        done = sum((Work.of(phase.work) for phase in self.counts.phases), Work(disk_rows=self.disk_rows))
+        return done + Work.of(self.counts.purging)
 
     def learn(self) -> None:
         """At the end of a slice, as between two batches: keep what probes have seen, and plan the next orders."""
@@ -194,7 +205,8 @@ class _Simulation(Simulation):
             limit = OverflowPlan(share, plan.flush, blocking_rows=0, fuel_bytes=1 << 62)
         state = OperatorState.alone(spec, tracked=limit is not None)
         store = StateStore(str(directory / join.name), 0)
-        operator = _Operator(spec, state, store, limit, plan.order, Probing.unplanned(spec))
+        purging = Purging(options.settings.purge_every) if spec.promising else None
+        operator = _Operator(spec, state, store, limit, plan.order, Probing.unplanned(spec), purging)
         operator.counts = BatchCounts([0] * len(spec.inputs))
         operator.comparisons = [0] * len(spec.inputs)
         for number, input in enumerate(spec.inputs):
@@ -225,8 +237,8 @@ class _Simulation(Simulation):
         for operator in self._operators:
             operator.learn()
             operator.expire(ended)
-        held = sum(table.rows for operator in self._operators for table in operator.state.tables)
-        self._most_rows = max(self._most_rows, held)
+        self.held = sum(table.rows for operator in self._operators for table in operator.state.tables)
+        self._most_rows = max(self._most_rows, self.held)
 
     def run(self) -> Run:
         return replace(super().run(), most_rows=self._most_rows)

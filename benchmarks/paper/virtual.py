@@ -42,6 +42,11 @@ class Run:
     comparisons: tuple[int, ...] = ()  # of the root, by the input that probed
     compared: Array = field(default_factory=lambda: np.zeros(1))  # comparisons by then, of all joins
     most_rows: int = 0  # in memory at a time, where it was counted
+    held: Array = field(default_factory=lambda: np.zeros(1))  # rows in memory by then, where they were counted
+
+    def after(self, results: int) -> float:
+        """When so many results had been given out."""
+        return float(self.seconds[int(np.searchsorted(self.results, results))])
 
     def at(self, seconds: float) -> int:
         """Results given out by a time."""
@@ -76,10 +81,10 @@ class Simulation(ABC):
     """Streams through joins, on a processor `slower` times slower than the paper's."""
 
     def __init__(self, name: str, streams: Mapping[str, Stream], slower: float, blocking: float, slices: int) -> None:
-        self.streams, self.results = streams, 0
+        self.streams, self.results, self.held = streams, 0, 0
         self._name, self._slower, self._blocking, self._slices = name, slower, blocking, slices
         self._now = self._charged = 0.0
-        self._samples: list[tuple[float, int, int]] = [(0.0, 0, 0)]
+        self._samples: list[tuple[float, int, int, int]] = [(0.0, 0, 0, 0)]
 
     @abstractmethod
     def arrive(self, stream: str, rows: pa.RecordBatch) -> None:
@@ -131,7 +136,7 @@ class Simulation(ABC):
         ended = self._now
         while self.disk_work(ended=True):
             self.tick()
-        times, results, compared = map(np.array, zip(*self._samples, strict=True))
+        times, results, compared, held = map(np.array, zip(*self._samples, strict=True))
         return Run(
             self._name,
             times,
@@ -142,6 +147,7 @@ class Simulation(ABC):
             self.rows_flushed(),
             self.comparisons(),
             compared,
+            held=held,
         )
 
     def tick(self) -> None:
@@ -150,7 +156,7 @@ class Simulation(ABC):
         spent = work.seconds(self._slower)
         self._now += spent - self._charged
         self._charged = spent
-        self._samples.append((self._now, self.results, work.comparisons))
+        self._samples.append((self._now, self.results, work.comparisons, self.held))
 
     def _idle(self, until: float) -> None:
         """Disk work while inputs block."""

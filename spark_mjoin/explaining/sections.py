@@ -11,7 +11,7 @@ from spark_mjoin.explaining.drawing import INDENT, count, share, size
 from spark_mjoin.explaining.expected import ASSUMED, Expectation
 from spark_mjoin.model import JoinSpec, OperatorSpec, Settings, Tree
 from spark_mjoin.phases.overflow import FLUSH_TO, capacity
-from spark_mjoin.planner import access, decompose, orders
+from spark_mjoin.planner import access, decompose, orders, scheduling
 from spark_mjoin.planner import tree as trees
 from spark_mjoin.planner.admission import FREE_SECONDS
 from spark_mjoin.planner.choice import HORIZON_SECONDS, room_of
@@ -35,9 +35,11 @@ def foreseen(expected: Expectation) -> list[str]:
     return [
         *inputs(expected),
         *windows(expected),
+        *promises(expected),
         *plan(expected),
         *probing(expected),
         *access_by_option(expected),
+        *turns(expected),
         *future(expected),
     ]
 
@@ -67,6 +69,32 @@ def windows(expected: Expectation) -> list[str]:
         f"{INDENT}rows which are not late may still meet, and up to half as many more where 'expiry' is lazy",
     ]
     return drawing.titled("WINDOWS", table, notes)
+
+
+def promises(expected: Expectation) -> list[str]:
+    """What each input promises, and when rows leave because of it; nothing where none promises anything."""
+    spec, settings = expected.spec, expected.settings
+    if not spec.promising:
+        return []
+    rows = []
+    for input in spec.inputs:
+        names = {c: input.stored[ordinal].name for c, ordinal in input.keys}
+        made = [
+            f"{what} {', '.join(names[c] for c in classes)}"
+            for what, classes in (("unique", input.unique), ("clustered", input.clustered))
+            if classes
+        ]
+        if input.ordered is not None:
+            made.append(f"ordered {names[input.ordered[0]]}{' desc' if input.ordered[1] else ''}")
+        if input.punctuations is not None:
+            about = [names[p.key_class] for p in input.punctuations.patterns]
+            made.append(f"punctuations about {listed(about)}")
+        rows.append([input.alias, "; ".join(made) or "nothing: the others keep rows for it"])
+    when = "with every batch" if settings.purge_every == 1 else f"after {settings.purge_every} punctuations"
+    notes = [f"{INDENT}useless rows leave {when}; RATES AND STATE below is about all rows, as if none left"]
+    if spec.gives_punctuations:
+        notes.append(f"{INDENT}punctuations are given out")
+    return drawing.titled("PROMISES", drawing.table(["input", "promises"], rows), notes)
 
 
 def inputs(expected: Expectation) -> list[str]:
@@ -172,6 +200,21 @@ def access_rule(costs: Costs) -> str:
         f"{INDENT}auto: by an index, unless scans cost {access.LEAST_GAIN:.0%} less than keeping it, from counts of"
         f" probes.\n{INDENT}A row that goes into an index costs {into}, one that a scan goes over {over}"
     )
+
+
+def turns(expected: Expectation, runs: str | None = None) -> list[str]:
+    """In which order the rows of a batch are taken in; runs: of a query that runs, how it is there."""
+    choice = expected.turns
+    chosen = scheduling.render(choice.schedule, names_of(expected.spec))
+    lines = [f"{INDENT}{chosen}"]
+    if runs is not None:
+        lines = [f"{INDENT}runs: {runs}", f"{INDENT}would be chosen now: {chosen}"]
+    lines.append(f"{INDENT}because: {choice.reason}")
+    if choice.schedule.streams != "sequential":
+        lines.append(f"{INDENT}behind each input: the rows of a turn")
+    if choice.schedule.tuples == "value":
+        lines.append(f"{INDENT}within a turn: rows first that another input waits for")
+    return drawing.titled("SCHEDULING", lines)
 
 
 def threshold(spec: JoinSpec) -> str:

@@ -17,6 +17,8 @@ Not covered: NULL, which equals nothing and stays NULL here for the caller to dr
 
 from __future__ import annotations
 
+from decimal import Context, Decimal
+
 import numpy as np
 import pyarrow as pa
 
@@ -45,6 +47,37 @@ def encode(array: pa.Array, domain: KeyDomain) -> pa.Array:
     if domain.kind == "date":
         array = array.cast(pa.int32())
     return array.cast(pa.int64())
+
+
+def decode(keys: pa.Array, domain: KeyDomain, dtype: pa.DataType) -> pa.Array:
+    """The values of a column of some type that have these keys; NULL where it has none. For few keys at a time."""
+    if domain.kind in ("string", "binary"):
+        return keys.cast(pa.binary()).cast(dtype)
+    values = [None if key is None else _value(key, domain) for key in keys.to_pylist()]
+    out = []
+    for value in values:
+        try:
+            found = pa.array([value], _value_type(domain)).cast(dtype)
+        except (pa.ArrowInvalid, pa.ArrowNotImplementedError):
+            found = pa.nulls(1, dtype)
+        out.append(found)
+    return pa.concat_arrays(out) if out else pa.array([], dtype)
+
+
+def _value(key: int | bytes, domain: KeyDomain) -> object:
+    if domain.kind == "double":
+        return float(np.array([key], np.int64).view(np.float64)[0])
+    if domain.kind == "decimal":
+        unscaled = key if isinstance(key, int) else int.from_bytes(key, "little", signed=True)
+        return Decimal(unscaled).scaleb(-domain.scale, Context(prec=76))
+    return bool(key) if domain.kind == "boolean" else key
+
+
+def _value_type(domain: KeyDomain) -> pa.DataType:
+    """In which the values of a domain that are no strings can be written."""
+    if domain.kind == "decimal":
+        return pa.decimal128(domain.precision, domain.scale)
+    return {"double": pa.float64(), "boolean": pa.bool_(), "date": pa.int32()}.get(domain.kind, pa.int64())
 
 
 def _missing(array: pa.Array) -> np.ndarray[tuple[int], np.dtype[np.bool_]] | None:

@@ -309,6 +309,22 @@ def walk(
 
 
 @njit
+def present(probing: Any, slots: Any, head: Any, link: Any, values: Any, out: Any) -> None:
+    """For every probing value whether the index has a row with it: each chain up to the first such row."""
+    n = np.uint64(probing.size)
+    i = _U0
+    while i < n:
+        if i + _AHEAD < n:
+            _prefetch(head, np.uint64(slots[i + _AHEAD]))
+        value = probing[i]
+        r = head[np.uint64(slots[i])]
+        while r >= 0 and values[np.uint64(r)] != value:
+            r = link[np.uint64(r)]
+        out[i] = r >= 0
+        i += _U1
+
+
+@njit
 def small_slots(values: Any, shift: Any, out: Any) -> None:
     """out[i] = slot of values[i], words or hashes, in an index that a scan goes through.
 

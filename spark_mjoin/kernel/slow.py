@@ -101,6 +101,14 @@ def walk(
     return count, FRESH, written, compared
 
 
+def present(probing: Any, slots: Any, head: Any, link: Any, values: Any, out: Any) -> None:
+    for i, slot in enumerate(slots):
+        row = int(head[slot])
+        while row >= 0 and values[row] != probing[i]:
+            row = int(link[row])
+        out[i] = row >= 0
+
+
 def small_slots(values: Any, shift: int, out: Any) -> None:
     for i, value in enumerate(values):
         out[i] = ((int(value) * 0x9E3779B97F4A7C15) & _ALL) >> shift

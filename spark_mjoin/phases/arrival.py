@@ -5,7 +5,7 @@
 Where input outruns the join, only a part of it is let in (state.admitted), before it costs anything. Rows that no
 result can contain are dropped before they cost memory: those that a WHERE conjunct over their input alone does not let
 pass, those with NULL in a join key, which equals nothing, and, where there are windows, those without an event time and
-those that are late.
+those that are late. Punctuations are no rows at all: they are taken out first (`phases.promises`).
 """
 
 from __future__ import annotations
@@ -24,6 +24,7 @@ from spark_mjoin.join.operator import Bound, materialise, pooled, produce
 from spark_mjoin.join.windows import Windows
 from spark_mjoin.metrics import BatchCounts
 from spark_mjoin.model import WHOLE, Col, InputSpec, JoinSpec
+from spark_mjoin.phases import promises
 from spark_mjoin.planner.orders import Probing, describe
 from spark_mjoin.state.admitted import sampled
 from spark_mjoin.state.buckets import BUCKETS
@@ -39,13 +40,14 @@ def arrive(
     counts: BatchCounts,
     probing: Probing | None = None,
     parts: int = WHOLE,
+    verify: str = "off",
 ) -> Iterator[Bound]:
     """Insert the rows of a batch of member `number` and give out the combinations that they complete.
 
     share is (partition, partitions): the other partitions' rows are left out. probing has the batch's orders. So many
-    parts of WHOLE are let in.
+    parts of WHOLE are let in. verify says what happens when the rows break a promise of their input.
     """
-    start, end = insert(state, number, batch, share, counts, parts)
+    start, end = insert(state, number, batch, share, counts, parts, verify)
     if start < end:
         probing, work = probing or Probing.unplanned(state.spec), counts.work(state.place.number)
         order = probing.order(number, [table.rows for table in state.tables], state.edges, work.edges)
@@ -64,11 +66,15 @@ def insert(
     share: tuple[int, int],
     counts: BatchCounts,
     parts: int = WHOLE,
+    verify: str = "off",
 ) -> tuple[int, int]:
     """Put the rows of a batch that this partition keeps into their table; returns their numbers start, end."""
     table = state.tables[number]
     if state.tracked:
         state.residency.events += 1  # so that ages tell arrivals apart
+    if state.spec.inputs[number].promising:
+        promised = promises.arriving(state, number, batch, share, counts, verify)
+        batch = promised.data
     if state.spec.windowed:
         batch = _delivered(state, number, batch)
     if not state.spec.inputs[number].joined:
@@ -81,6 +87,10 @@ def insert(
         state.groups.arrive(number, np.bincount(table.buckets[start:end], minlength=BUCKETS))
     state.totals[number] += end - start
     state.progress.since += end - start
+    if state.spec.promising:
+        state.promises.arrived += end - start
+    if state.spec.inputs[number].promising:
+        promised.take_in(state.promises)  # they hold for what comes later
     if not state.spec.inputs[number].joined:
         state.admitted[number].admit(end - start, parts / WHOLE, state.residency.events)
         counts.rows_in[state.place.leaves[number][0]] += end - start

@@ -112,16 +112,7 @@ def drop(state: OperatorState, number: int, buckets: Array, horizon: int, on_dis
         return 0
     state.residency.events += 1
     state.progress.drop(number, buckets, horizon, state.residency.events)
-    in_memory = np.bincount(table.buckets[gone], minlength=BUCKETS)
-    saved = int(gone[: state.saved[number]].sum())
-    unsaved = int(gone.sum()) - saved
-    state.groups.drop(number, in_memory, on_disk)
-    state.admitted[number].leave(table.arrived[gone], int(on_disk.sum()))
-    table.keep(~gone)
-    state.saved[number] -= saved
-    state.totals[number] -= unsaved  # as if they had never come: they are in no segment
-    state.progress.dropped[number] += saved + int(on_disk.sum())
-    return saved + unsaved + int(on_disk.sum())
+    return state.drop(number, gone, on_disk)
 
 
 def _owed_since(state: OperatorState) -> int:

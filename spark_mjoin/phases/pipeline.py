@@ -22,8 +22,8 @@ import pyarrow as pa
 
 from spark_mjoin.join.operator import Bound
 from spark_mjoin.metrics import BatchCounts
-from spark_mjoin.model import WHOLE, BatchPlan, DiskWork, OverflowPlan
-from spark_mjoin.phases import arrival, cleanup, expiry, overflow, reactive, shrinking
+from spark_mjoin.model import WHOLE, BatchPlan, DiskWork, OverflowPlan, Purging
+from spark_mjoin.phases import arrival, cleanup, expiry, overflow, promises, purge, reactive, shrinking
 from spark_mjoin.planner.orders import Probing
 from spark_mjoin.state.operator import OperatorState
 from spark_mjoin.state.partition import PartitionState
@@ -81,13 +81,19 @@ class Pipeline:
             for number, batch in batches:
                 operator, member = places[number]
                 found: Iterator[Bound | None]
+                before = operator.tables[member].rows
                 if passed and not shrinking.fits(self.state, operator, member, batch.num_rows, passed):
                     found = self._pass_by(operator, member, batch, share, self.parts(number))
                 else:
                     arriving = self._arrive(operator, member, batch, share, self.parts(number))
                     found = self._ascend(operator, arriving)
                 yield from self._estimated(number, found)
+                if self.plan.purging is not None:
+                    yield from self._let_go(operator, member, before, self.plan.purging)
                 yield from self._keep_to_budget()
+            if self.plan.purging is not None and not any(self.counts.rows_in) and purge.is_pending(self.state.root):
+                yield None
+                purge.sweep(self.state.root, self.plan.purging, self.counts)
 
         results = arrival.results(self.state.root, bounds())
         yield from self.counts.memory_to_memory.timed(results, self.clock)
@@ -101,7 +107,18 @@ class Pipeline:
         parts: int = WHOLE,
     ) -> Iterator[Bound]:
         probing = self.probing[operator.place.number]
-        return arrival.arrive(operator, member, batch, share, self.counts, probing, parts)
+        verify = "off" if self.plan.purging is None else self.plan.purging.verify
+        return arrival.arrive(operator, member, batch, share, self.counts, probing, parts, verify)
+
+    def _let_go(self, operator: OperatorState, member: int, before: int, plan: Purging) -> Iterator[None]:
+        """After rows have come and probed: those that nothing can match any more are not stored; a sweep, if due."""
+        gone = purge.drops(operator, member, before)
+        if gone is not None:
+            yield None
+            purge.drop_last(operator, member, before, gone, self.counts)
+        if purge.is_due(operator, plan):
+            yield None
+            purge.sweep(operator, plan, self.counts, all_of_them=False)
 
     def _pass_by(
         self, operator: OperatorState, member: int, batch: pa.RecordBatch, share: tuple[int, int], parts: int
@@ -170,6 +187,9 @@ class Pipeline:
         if self.plan.expiry is not None and (full or expiry.is_due_meanwhile(root)):
             yield None
             expiry.from_memory(root, self.counts)
+        if self.plan.purging is not None and full and purge.is_pending(root):
+            yield None
+            purge.sweep(root, self.plan.purging, self.counts)
         self.check(self.state)
         if self.overflow is not None and overflow.is_over(self.state, self.overflow):
             yield None
@@ -200,6 +220,28 @@ class Pipeline:
         self.note_peak(phase.peak_bytes)
         if self.plan.expiry is not None and work.visited is None:
             expiry.after_pass(operator, self.store, work.buckets, self.counts)
+        if self.plan.purging is not None and work.visited is None:
+            purge.after_pass(operator, self.store, work.buckets, self.plan.purging, self.counts)
+
+    def purge_disk(self, has_time: bool) -> Iterator[pa.RecordBatch]:
+        """Look through disk parts for rows that promises have made useless.
+
+        Those that owe nothing, if there is time; and all, after giving out what is owed, if too many rows wait for it.
+        """
+        root = self.state.root
+        if purge.is_held_up(root):
+            yield from self.settle()
+            root.promises.held = 0
+        if has_time and self.plan.purging is not None and (buckets := purge.to_look_at(root)):
+            for number in range(len(root.tables)):
+                self.store.save(root, number, self.version, self.attempt)
+            purge.after_pass(root, self.store, buckets, self.plan.purging, self.counts)
+
+    def punctuations(self, share: tuple[int, int]) -> Iterator[pa.RecordBatch]:
+        """What has become known about results that do not come any more; after all results that the batch gives."""
+        root = self.state.root
+        told, root.told = root.told, []
+        yield from promises.told(root.spec, told, share)
 
     def _up(self, operator: OperatorState, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         """The results of the join that some results of an operator lead to."""

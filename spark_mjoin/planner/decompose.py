@@ -78,8 +78,9 @@ def choose(
     stay = single if running is None else running
     if count < 3:
         return Choice(stay, "a join of two inputs has one plan", ())
-    if spec.windowed:
-        return Choice(single, "a join with windows stores no intermediate results", ())
+    if spec.forgetful:
+        what = "windows" if spec.windowed else "punctuations or constraints"
+        return Choice(single, f"a join with {what} stores no intermediate results", ())
     rows = estimates.rows
     if not any(rate > 0 for rate in estimates.rates):
         return Choice(stay, "no rates of arrival are known", ())

@@ -58,7 +58,7 @@ def differences(old: Mapping[str, Any], new: Mapping[str, Any]) -> list[str]:
         found += _changed(f"input {alias}: filter", before["filter"], after["filter"])
         found += _keys(alias, before["keys"], after["keys"])
         found += _columns(alias, before["columns"], after["columns"])
-        for name in ("window", "timestamp"):  # which states of older versions do not have
+        for name in ("window", "timestamp", "punctuation", "constraints"):  # which states of older versions do not have
             found += _changed(f"input {alias}: {name}", before.get(name), after.get(name))
     return found
 
@@ -76,7 +76,28 @@ def _input(input: InputSpec, spec: JoinSpec) -> dict[str, Any]:
         "columns": {s.name: f"{render(s.expr)} {type_name(s.type)}" for s in input.stored if s.domain is None},
         "window": input.window and f"{input.window.size} {'rows' if input.window.in_rows else 'microseconds'}",
         "timestamp": None if input.time is None else input.stored[input.time].name,
+        **_promises(input),
     }
+
+
+def _promises(input: InputSpec) -> dict[str, str]:
+    """What the input promises: rows have left the state because of it."""
+    found, names = {}, {c: input.stored[o].name for c, o in input.keys}
+    if input.punctuations is not None:
+        more = [
+            f"{names[p.key_class]}: {n}" for p in input.punctuations.patterns for n in (p.values, p.low, p.high) if n
+        ]
+        found["punctuation"] = " | ".join([render(input.punctuations.predicate), *more])
+    constraints = [
+        f"{name} {', '.join(names[c] for c in classes)}"
+        for name, classes in (("unique", input.unique), ("clustered", input.clustered))
+        if classes
+    ]
+    if input.ordered is not None:
+        constraints.append(f"ordered {names[input.ordered[0]]}{' desc' if input.ordered[1] else ''}")
+    if constraints:
+        found["constraints"] = "; ".join(constraints)
+    return found
 
 
 def _key(input: InputSpec, ordinal: int, spec: JoinSpec) -> str:

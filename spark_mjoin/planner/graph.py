@@ -42,6 +42,7 @@ from spark_mjoin.model import (
     StoredColumn,
     Window,
 )
+from spark_mjoin.planner.promises import check, with_promises, with_punctuations
 from spark_mjoin.planner.sql import Query, parse_query, star_join
 from spark_mjoin.schema import canonical_type
 
@@ -60,7 +61,9 @@ def plan_join(options: Options, schemas: Sequence[pa.Schema]) -> JoinSpec:
     sources = tuple(
         SourceSpec(s.alias, s.format, s.options, schema) for s, schema in zip(options.sources, schemas, strict=True)
     )
-    return _Graph(query, sources, options.sources).spec()
+    spec = _Graph(query, sources, options.sources).spec()
+    check(spec, options.sources)
+    return with_punctuations(spec, options.settings.partitions) if options.emit_punctuations else spec
 
 
 def event_times(options: Sequence[SourceOptions], sources: Sequence[SourceSpec]) -> list[str | None]:
@@ -271,9 +274,10 @@ class _Graph:
         filters = self.filters[input]
         condition = Call("and", tuple(filters)) if len(filters) > 1 else filters[0] if filters else None
         read = frozenset[Col]().union(*map(columns_of, [s.expr for s in stored] + filters))
-        return InputSpec(
+        source = self.query.inputs[input][1]
+        described = InputSpec(
             alias=self.aliases[input],
-            source=self.query.inputs[input][1],
+            source=source,
             columns=tuple(name for name in schema.names if Col(input, name) in read),
             filter=condition,
             stored=tuple(stored),
@@ -281,8 +285,9 @@ class _Graph:
             payload=tuple(payload),
             window=window,
             time=time,
-            lateness=self.options[self.query.inputs[input][1]].lateness or 0,
+            lateness=self.options[source].lateness or 0,
         )
+        return with_promises(described, self.sources[source], self.options[source].promised)
 
     def _window(
         self, input: int, stored: list[StoredColumn], shared: Mapping[str, int], taken: set[str]

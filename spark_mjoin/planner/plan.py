@@ -11,7 +11,18 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from spark_mjoin.model import Access, BatchPlan, DiskWork, Expiry, OverflowPlan, Room, Settings, Tree
+from spark_mjoin.model import (
+    Access,
+    BatchPlan,
+    DiskWork,
+    Expiry,
+    OverflowPlan,
+    Purging,
+    Room,
+    Schedule,
+    Settings,
+    Tree,
+)
 from spark_mjoin.planner import tree as trees
 
 Orders = tuple[tuple[tuple[int, ...] | None, ...], ...]  # per operator and member, the members that it probes
@@ -67,14 +78,26 @@ class Plan:
     orders: Orders = ()
     overflow: Overflow | None = None
     expiry: Expiry | None = None
+    purging: Purging | None = None
     access: tuple[Access, ...] = ()
     admission: tuple[int, ...] | None = None  # per input, how much of WHOLE is let in
     room: Room | None = None  # of all partitions
+    schedule: Schedule = Schedule()
 
     def of_partition(self, partition: int, partitions: int) -> BatchPlan:
         overflow = None if self.overflow is None else self.overflow.of_partition(partition, partitions)
         room = None if self.room is None else Room(self.room.memory_bytes // partitions, self.room.parts)
-        return BatchPlan(self.tree, self.orders, overflow, self.expiry, self.access, self.admission, room)
+        return BatchPlan(
+            self.tree,
+            self.orders,
+            overflow,
+            self.expiry,
+            self.purging,
+            self.access,
+            self.admission,
+            room,
+            self.schedule,
+        )
 
     def to_json(self, inputs: int) -> dict[str, Any]:
         """For the offset of a join of so many inputs; empty where nothing is out of the ordinary."""
@@ -89,10 +112,14 @@ class Plan:
             out["overflow"] = self.overflow.to_json()
         if self.expiry is not None:
             out["windows"] = {"watermarks": list(self.expiry.watermarks), "active": self.expiry.active}
+        if self.purging is not None:
+            out["purging"] = {"every": self.purging.every, "verify": self.purging.verify}
         if self.admission is not None:
             out["admission"] = list(self.admission)
         if self.room is not None:
             out["room"] = {"memory": self.room.memory_bytes, "parts": self.room.parts}
+        if self.schedule != Schedule():
+            out["schedule"] = vars(self.schedule)
         return out
 
     @staticmethod
@@ -105,10 +132,15 @@ class Plan:
         if "windows" in body:
             expiry = Expiry(tuple(body["windows"]["watermarks"]), body["windows"]["active"])
         tree = trees.from_json(body["tree"]) if "tree" in body else trees.single(inputs)
+        purging = Purging(**body["purging"]) if "purging" in body else None
         access = tuple(tuple((origin, target) for origin, target in of) for of in body.get("access", ()))
         admission = tuple(body["admission"]) if "admission" in body else None
         room = None
         if "room" in body:
             parts = body["room"]["parts"]
             room = Room(body["room"]["memory"], None if parts is None else tuple(parts))
-        return Plan(tree, orders, overflow, expiry, access, admission, room)
+        schedule = Schedule()
+        if "schedule" in body:
+            taken = body["schedule"]
+            schedule = Schedule(taken["streams"], tuple(taken["order"]), tuple(taken["quotas"]), taken["tuples"])
+        return Plan(tree, orders, overflow, expiry, purging, access, admission, room, schedule)

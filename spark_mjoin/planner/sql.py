@@ -171,6 +171,16 @@ def parse_query(query: str, sources: Sequence[str], schemas: Sequence[pa.Schema]
     return Query(tuple(scope.inputs), tuple(conjuncts), _select_list(select, scope, translator))
 
 
+def parse_predicate(text: str, alias: str, schema: pa.Schema) -> Expr:
+    """A condition over the rows of one source, whose columns are those of input 0."""
+    select = _parse(f"SELECT * FROM {alias} WHERE {text}")
+    _check_select(select)
+    scope = Scope([alias], [schema])
+    scope.add(alias, alias)
+    scope.visible = [_Visible(name, Col(0, name)) for name in schema.names]
+    return Translator(scope.resolve).expression(select.args["where"].this)
+
+
 def split(expr: Expr) -> list[Expr]:
     """The conjuncts of a condition."""
     if isinstance(expr, Call) and expr.function == "and":

@@ -52,10 +52,11 @@ def single(inputs: int) -> Tree:
 def chosen(plan: str | None, spec: JoinSpec) -> Tree:
     """The tree that option `plan` asks for; all inputs in one MJoin where it is not given."""
     tree = single(len(spec.inputs)) if plan is None else parse(plan, spec)
-    if spec.windowed and tree != single(len(spec.inputs)):
+    if spec.forgetful and tree != single(len(spec.inputs)):
+        what = "windows" if spec.windowed else "punctuations or constraints"
         raise OptionError(
-            f"option 'plan': '{plan}' stores intermediate results, which a join with windows does not: leave "
-            "the option out, or the windows"
+            f"option 'plan': '{plan}' stores intermediate results, which a join with {what} does not: leave "
+            f"the option out, or the {what}"
         )
     return tree
 

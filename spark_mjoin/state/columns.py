@@ -65,6 +65,9 @@ class Column(Protocol):
     def keep(self, mask: Array) -> None:
         """Forget the rows for which the mask is false; the others move together."""
 
+    def cut(self, rows: int) -> None:
+        """Forget all rows but the first so many."""
+
     def nbytes(self, rows: int) -> int:
         """Bytes in use: a function of the rows that are there, not of how they came."""
 
@@ -125,6 +128,10 @@ class _Validity:
             kept = self.bytes.array[: mask.size][mask]
             self.bytes = None if kept.all() else Buffer(np.uint8, contents=kept)
 
+    def cut(self, rows: int) -> None:
+        if self.bytes is not None and self.bytes.array[:rows].all():
+            self.bytes = None
+
     def nbytes(self, rows: int) -> int:
         return 0 if self.bytes is None else rows
 
@@ -153,6 +160,9 @@ class FixedColumn:
     def keep(self, mask: Array) -> None:
         self.values = Buffer(self.values.array.dtype, contents=self.values.array[: mask.size][mask])
         self._validity.keep(mask)
+
+    def cut(self, rows: int) -> None:
+        self._validity.cut(rows)
 
     def nbytes(self, rows: int) -> int:
         return rows * self.values.array.itemsize + self._validity.nbytes(rows)
@@ -208,6 +218,9 @@ class BytesColumn:
             rows += len(part)
         self.offsets, self.data, self._validity = kept.offsets, kept.data, kept._validity
 
+    def cut(self, rows: int) -> None:
+        self._validity.cut(rows)
+
     def nbytes(self, rows: int) -> int:
         return 8 * rows + int(self.offsets.array[rows]) + self._validity.nbytes(rows)
 
@@ -233,7 +246,12 @@ class ArrowColumn:
         return part if isinstance(part, pa.Array) else pa.concat_arrays(part.chunks)
 
     def keep(self, mask: Array) -> None:
-        kept = self._all().filter(pa.array(mask))
+        self._replace(self._all().filter(pa.array(mask)))
+
+    def cut(self, rows: int) -> None:
+        self._replace(self._all().slice(0, rows))
+
+    def _replace(self, kept: pa.ChunkedArray) -> None:
         self._chunks = [chunk for chunk in kept.chunks if len(chunk)]
         self._bytes = sum(_nested_bytes(chunk) for chunk in self._chunks)
 

@@ -19,7 +19,10 @@ from spark_mjoin.model import Access, Array, JoinSpec, OperatorSpec
 from spark_mjoin.state.admitted import Admitted
 from spark_mjoin.state.buckets import BUCKETS, bucket_class
 from spark_mjoin.state.groups import Groups
+from spark_mjoin.state.keysets import KeySet
 from spark_mjoin.state.progress import Progress
+from spark_mjoin.state.promises import Promises
+from spark_mjoin.state.purged import Purged
 from spark_mjoin.state.residency import Residency, Victim
 from spark_mjoin.state.table import Table
 
@@ -65,11 +68,21 @@ class OperatorState:
     orders: list[str] = field(default_factory=list)  # the last probing order of each member, for people
     scans: Access = ()  # the directions that scanned in the last batch, for people
     admitted: list[Admitted] = field(default_factory=list)  # of each member that is an input
+    promises: Promises = field(init=False)  # what members do not deliver any more
+    purged: list[Purged] = field(default_factory=list)  # per member, rows in segments that have left because of it
+    purged_files: list[Segment] = field(default_factory=list)
+    promises_file: tuple[str, str] | None = None  # its name and what is in it
+    compacted: bool = False  # in this batch, rows were numbered anew
+    told: list[tuple[tuple[int, ...], KeySet]] = field(default_factory=list)  # to be given out in this batch
+
+    def __post_init__(self) -> None:
+        self.promises = Promises(self.spec)
+        self.purged = [Purged() for _ in self.tables]
 
     @staticmethod
     def empty(place: OperatorSpec, tracked: bool = False) -> OperatorState:
         spec, n = place.spec, len(place.spec.inputs)
-        tracked = tracked or spec.windowed
+        tracked = tracked or spec.forgetful
         return OperatorState(
             place,
             [new_table(spec, i, tracked) for i in range(n)],
@@ -127,25 +140,56 @@ class OperatorState:
         self.groups.flushed(int(np.median(arrived)) if arrived.size else 0)
         return gone
 
+    def drop(self, number: int, gone: Array, on_disk: Array | None = None) -> int:
+        """Let rows leave the state: those of a table that are marked, and so many on disk in each bucket.
+
+        Returns how many did. That those in segments are gone must be known by a rule: `progress` or `purged`.
+        """
+        table = self.tables[number]
+        on_disk = np.zeros(BUCKETS, np.int64) if on_disk is None else on_disk
+        saved = int(gone[: self.saved[number]].sum())
+        unsaved = int(gone.sum()) - saved
+        self.groups.drop(number, np.bincount(table.buckets[gone], minlength=BUCKETS), on_disk)
+        self.admitted[number].leave(table.arrived[gone], int(on_disk.sum()))
+        table.keep(~gone)
+        self.saved[number] -= saved
+        self.totals[number] -= unsaved  # as if they had never come: they are in no segment
+        self.progress.dropped[number] += saved + int(on_disk.sum())
+        return saved + unsaved + int(on_disk.sum())
+
+    def drop_last(self, number: int, start: int, gone: Array) -> int:
+        """The same for marked rows among those from number `start` on, none of which is in a segment."""
+        table, count = self.tables[number], int(gone.sum())
+        assert self.saved[number] <= start
+        counts = np.bincount(table.buckets[start:][gone], minlength=BUCKETS)
+        self.groups.drop(number, counts, np.zeros(BUCKETS, np.int64))
+        self.admitted[number].leave(table.arrived[start:][gone])
+        table.keep_of_last(start, ~gone)
+        self.totals[number] -= count
+        return count
+
     def drop_gone(self) -> None:
         """Forget rows in memory that have left the state, as a later version of it says."""
         for number, table in enumerate(self.tables):
             window = self.spec.inputs[number].window
+            gone = np.zeros(table.rows, np.bool_)
             if window is not None:
                 positions = table.position(window.position)
-                gone = self.progress.gone(number, table.buckets, table.arrived, positions)
-                if gone.any():
-                    table.keep(~gone)
+                gone |= self.progress.gone(number, table.buckets, table.arrived, positions)
+            if self.purged[number]:
+                gone |= self.purged[number].gone(table.joint_keys(), table.arrived)
+            if gone.any():
+                table.keep(~gone)
         self.saved = [table.rows for table in self.tables]
 
     def drop_segments(self) -> None:
         """Forget segments without a row in the state, and count what is expired and must still stay."""
-        kept, self.progress.held = list[Segment](), 0
+        kept, self.progress.held = list[Segment](), self.promises.held
         for s in self.segments:
             if s.newest is not None and self.progress.all_gone(s.input, s.clusters, s.newest, s.last):
                 continue
             kept.append(s)
-            horizon = self.progress.horizons[s.input]
+            horizon = self.progress.horizons[s.input] if self.progress.horizons else None
             if s.newest is not None and horizon is not None and s.newest <= horizon:
                 self.progress.held += s.end - s.start
         self.segments = kept
@@ -177,7 +221,7 @@ class OperatorState:
         return int(total)
 
     def nbytes(self) -> int:
-        return sum(table.nbytes() for table in self.tables)
+        return sum(table.nbytes() for table in self.tables) + self.promises.nbytes()
 
 
 def new_table(spec: JoinSpec, number: int, tracked: bool) -> Table:

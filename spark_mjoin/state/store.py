@@ -19,6 +19,7 @@ at the most.
 
 from __future__ import annotations
 
+import json
 import re
 from collections.abc import Callable, Container, Iterable, Iterator, Mapping, Sequence
 from itertools import chain, pairwise
@@ -40,6 +41,8 @@ from spark_mjoin.state.manifests import Manifests, manifest_name, versions_in
 from spark_mjoin.state.operator import OperatorState, Segment
 from spark_mjoin.state.partition import PartitionState
 from spark_mjoin.state.progress import Progress
+from spark_mjoin.state.promises import Promises
+from spark_mjoin.state.purged import Purged, input_keys
 from spark_mjoin.state.residency import NEVER, Residency
 from spark_mjoin.state.table import ARRIVED, Table
 
@@ -132,7 +135,7 @@ class StateStore(Manifests):
                 return False
         self._fill(state, manifest, lambda state: None)
         for operator in state.operators:
-            if operator.spec.windowed:
+            if operator.spec.forgetful:
                 operator.drop_gone()
         return True
 
@@ -152,6 +155,8 @@ class StateStore(Manifests):
         segments = [Segment(**s) for s in figures["segments"]]
         if figures.get("progress"):
             state.progress = Progress.from_json(len(state.tables), figures["progress"])
+        if figures.get("promises"):
+            self._read_promises(state, figures["promises"])
         if figures.get("residency"):
             state.residency = Residency.from_json(len(state.tables), figures["residency"])
             state.groups = Groups.from_json(state.spec, figures["groups"])
@@ -164,6 +169,22 @@ class StateStore(Manifests):
         state.orders = figures["orders"]
         state.edges = edges_from_json(figures["edges"])
         state.admitted = [_admitted(figures, member) for member in range(len(state.tables))]
+
+    def _read_promises(self, state: OperatorState, figures: dict[str, Any]) -> None:
+        name = figures["file"]
+        try:
+            body = checked_json.read(self.directory, name)
+        except FileNotFoundError:
+            path = self.directory.path(name)
+            raise StateError(f"state file {path} is missing; restore it, or start with a new checkpoint") from None
+        state.promises = Promises.from_json(state.spec, body["promises"])
+        state.promises_file = name, _text(body["promises"])
+        state.purged = [Purged() for _ in state.tables]
+        state.purged_files = [Segment(**s) for s in figures["purged"]]
+        for file in state.purged_files:
+            reader = self._reader(file)
+            for at in range(reader.num_record_batches):
+                state.purged[file.input].read(reader.get_batch(at))
 
     def settle(self, state: OperatorState, segments: Iterable[Segment], results: int) -> None:
         """Let an empty operator know that everything the rows in some segments have is out, and count the rows."""
@@ -237,12 +258,15 @@ class StateStore(Manifests):
     def living(self, state: OperatorState, number: int, bucket: int | None, batch: pa.RecordBatch) -> pa.RecordBatch:
         """The rows of a segment, all of one bucket or of any, without those that have left the state."""
         input = state.spec.inputs[number]
-        if input.window is None:
-            return batch
-        positions = fixed_values(batch.column(input.stored[input.window.position].name), np.int64)
-        buckets = self.buckets_of(state, number, batch) if bucket is None else bucket
-        gone = state.progress.gone(number, buckets, arrived_of(batch), positions)
-        return batch.filter(pa.array(~gone)) if gone.any() else batch
+        if input.window is not None:
+            positions = fixed_values(batch.column(input.stored[input.window.position].name), np.int64)
+            buckets = self.buckets_of(state, number, batch) if bucket is None else bucket
+            gone = state.progress.gone(number, buckets, arrived_of(batch), positions)
+            batch = batch.filter(pa.array(~gone)) if gone.any() else batch
+        if state.purged[number]:
+            gone = state.purged[number].gone(input_keys(input, batch), arrived_of(batch))
+            batch = batch.filter(pa.array(~gone)) if gone.any() else batch
+        return batch
 
     def batches(self, segment: Segment, buckets: Container[int] | None = None) -> Iterator[tuple[int | None, Any]]:
         """The record batches of a segment, each with its bucket, or with None where rows are in order of arrival.
@@ -288,10 +312,14 @@ class StateStore(Manifests):
         changed between two attempts at a batch: it stays as it is, and the state must not be gone on with.
         """
         for operator in state.operators:
+            if operator.spec.promising and self._compact(operator, version, attempt):
+                state.since = version
             for number in range(len(operator.tables)):
                 self.save(operator, number, version, attempt)
-            if operator.spec.windowed:
+            if operator.spec.forgetful:
                 operator.drop_segments()
+            if operator.spec.promising:
+                self._save_promises(operator, version, attempt)
         batch.disk_bytes = sum(s.bytes for operator in state.operators for s in operator.segments)
         state.results += batch.rows_out
         for operator in state.operators:
@@ -326,10 +354,91 @@ class StateStore(Manifests):
             )
         for operator, figures in zip(state.operators, published["operators"], strict=True):
             operator.segments = [Segment(**s) for s in figures["segments"]]
+            if operator.promises_file is not None:
+                operator.promises_file = figures["promises"]["file"], operator.promises_file[1]
+                operator.purged_files = [Segment(**s) for s in figures["promises"]["purged"]]
         state.version = version
         state.positions = dict(positions)
         self._collect_garbage(version, attempt)
         return alike
+
+    def _compact(self, state: OperatorState, version: int, attempt: str) -> bool:
+        """Let the segments of an input go whose rows are gone for the most part, and write the others anew.
+
+        Rows are numbered anew then. Where all that is left is in memory, they are simply not saved any more. So each
+        row that is purged is read or written again a few times at the most, and disk stays in proportion to the state.
+        """
+        found = False
+        for number, table in enumerate(state.tables):
+            mine = [s for s in state.segments if s.input == number]
+            stored = sum(s.end - s.start for s in mine)
+            fresh = table.rows - state.saved[number]
+            living = state.totals[number] - state.progress.dropped[number] - fresh
+            if not state.purged[number] or 2 * living > stored:
+                continue
+            found = state.compacted = True
+            kept = [s for s in state.segments if s.input != number]
+            if not state.groups.disk[number].any():
+                state.saved[number] = 0
+                living = 0
+            elif living:
+                kept.append(self._rewrite(state, number, mine, living, version, attempt))
+            state.segments = kept
+            state.totals[number] = living + table.rows - state.saved[number]
+            state.progress.dropped[number] = 0
+            state.purged[number] = Purged()
+            state.purged_files = [s for s in state.purged_files if s.input != number]
+        return found
+
+    def _rewrite(
+        self, state: OperatorState, number: int, segments: list[Segment], rows: int, version: int, attempt: str
+    ) -> Segment:
+        """One segment with the rows of some that are in the state."""
+        table = state.tables[number]
+        parts: list[list[pa.RecordBatch]] = [[] for _ in range(BUCKETS)]
+        for segment in segments:
+            for bucket, batch in self.batches(segment):
+                for of, part in _by_bucket(self.living(state, number, bucket, batch), table.bucket_key):
+                    parts[of].append(part)
+        sections = (
+            (bucket, batch.replace_schema_metadata(None))
+            for bucket, of in enumerate(parts)
+            if of
+            for batch in pa.Table.from_batches(of).combine_chunks().to_batches(max_chunksize=WRITE_ROWS)
+        )
+        name = self._name(state, number, version, f"{rows}-whole", attempt)
+        size, crc32, clusters = self._write(name, table.arrow(0, 0).schema, sections, attempt)
+        level, last = max(s.level for s in segments), max(s.last for s in segments)
+        newest = max((s.newest for s in segments if s.newest is not None), default=None)
+        return Segment(name, number, 0, rows, level, size, crc32, clusters, last, newest)
+
+    def _name(self, state: OperatorState, number: int, version: int, end: int | str, attempt: str) -> str:
+        readable = re.sub(r"\W", "_", state.spec.inputs[number].alias)
+        return f"rows-{version:012d}-{state.label(number)}-{readable}-{end}-{attempt}.arrow"
+
+    def _save_promises(self, state: OperatorState, version: int, attempt: str) -> None:
+        """Write what was promised, and which rows in segments have left since the last version because of it."""
+        state.compacted = False
+        body = state.promises.to_json()
+        if state.promises_file is None or state.promises_file[1] != _text(body):
+            name = f"promises-{version:012d}-{state.place.number}-{attempt}.json"
+            checked_json.publish(self.directory, name, attempt, {"promises": body})
+            state.promises_file = name, _text(body)
+        for number, purged in enumerate(state.purged):
+            if not purged.fresh:
+                continue
+            mine = [s for s in state.purged_files if s.input == number]
+            if len(mine) >= FAN_OUT - 1:
+                state.purged_files = [s for s in state.purged_files if s.input != number]
+                batches = [purged.all()]
+            else:
+                batches = purged.fresh
+            rows = sum(batch.num_rows for batch in batches)
+            name = f"purged-{version:012d}-{state.label(number)}-{attempt}.arrow"
+            sections = ((0, batch) for batch in batches)
+            size, crc32, _ = self._write(name, batches[0].schema, sections, attempt)
+            state.purged_files.append(Segment(name, number, 0, rows, 0, size, crc32))
+            purged.fresh = []
 
     def save(self, state: OperatorState, number: int, version: int, attempt: str) -> None:
         """Put the rows of an input that are in no segment yet into one, which `version` will name.
@@ -347,13 +456,12 @@ class StateStore(Manifests):
         if clustered:
             sections = self._merged(replaced, _cut(table, saved, table.rows))
         else:
-            windowed = table.spec.window is not None  # then some rows of older segments may not be in memory any more
-            older = [] if not windowed else [(0, batch) for s in replaced for _, batch in self.batches(s)]
-            low = saved if windowed else table.rows - (end - start)
+            forgetful = state.spec.forgetful  # then some rows of older segments may not be in memory any more
+            older = [] if not forgetful else [(0, batch) for s in replaced for _, batch in self.batches(s)]
+            low = saved if forgetful else table.rows - (end - start)
             starts = range(low, table.rows, WRITE_ROWS)
             sections = chain(older, ((0, table.arrow(at, min(at + WRITE_ROWS, table.rows))) for at in starts))
-        readable = re.sub(r"\W", "_", table.spec.alias)
-        name = f"rows-{version:012d}-{state.label(number)}-{readable}-{end}-{attempt}.arrow"
+        name = self._name(state, number, version, f"{end}-anew" if state.compacted else end, attempt)
         size, crc32, clusters = self._write(name, table.arrow(0, 0).schema, sections, attempt)
         last = max([state.residency.events if state.tracked else 0, *(s.last for s in replaced)])
         newest = None
@@ -433,12 +541,13 @@ class StateStore(Manifests):
         kept = [v for v in versions if v not in dropped]
         for old in dropped:
             self.directory.delete(manifest_name(old))
-        needed = {s["name"] for v in kept for figures in self.manifest(v)["operators"] for s in figures["segments"]}
+        needed = {name for v in kept for figures in self.manifest(v)["operators"] for name in _files(figures)}
         for name in names:
-            if name.startswith("rows-") and name not in needed and (int(name[5:17]) < version or attempt in name):
+            made = re.match(r"(?:rows|promises|purged)-(\d{12})", name)
+            if made is not None and name not in needed and (int(made[1]) < version or attempt in name):
                 self.directory.delete(name)
         for name in self.directory.leftovers():
-            made_for = re.search(r"-(?:rows|version)-(\d{12})", name)
+            made_for = re.search(r"-(?:rows|version|promises|purged)-(\d{12})", name)
             if made_for is not None and int(made_for[1]) < version - 1:
                 self.directory.delete(name)
 
@@ -464,8 +573,11 @@ def _figures(operator: OperatorState) -> dict[str, Any]:
         figures["joined"] = signatures
     if operator.tracked:
         figures |= {"residency": operator.residency.to_json(), "groups": operator.groups.to_json()}
-    if operator.spec.windowed:
+    if operator.spec.forgetful:
         figures |= {"progress": operator.progress.to_json()}
+    if operator.promises_file is not None:
+        purged = [s.to_json() for s in operator.purged_files]
+        figures |= {"promises": {"file": operator.promises_file[0], "purged": purged}}
     return figures
 
 
@@ -475,6 +587,27 @@ def _admitted(figures: Mapping[str, Any], member: int) -> Admitted:
         return Admitted.from_json(figures["admitted"][member])
     dropped = figures["progress"]["dropped"][member] if figures.get("progress") else 0
     return Admitted.whole(figures["rows"][member] - dropped)
+
+
+def _files(figures: Mapping[str, Any]) -> Iterator[str]:
+    """The files that an operator of a manifest needs."""
+    yield from (s["name"] for s in figures["segments"])
+    if figures.get("promises"):
+        yield figures["promises"]["file"]
+        yield from (s["name"] for s in figures["promises"]["purged"])
+
+
+def _text(body: Any) -> str:
+    return json.dumps(body, sort_keys=True)
+
+
+def _by_bucket(batch: pa.RecordBatch, key: str) -> Iterator[Section]:
+    """Stored rows, cut by bucket."""
+    buckets = of_hashes(hash_array(batch.column(key)))
+    order = np.argsort(buckets, kind="stable")
+    rows = batch.take(pa.array(order))
+    bounds = np.searchsorted(buckets[order], np.arange(BUCKETS + 1))
+    yield from ((b, rows.slice(low, high - low)) for b, (low, high) in enumerate(pairwise(bounds)) if high > low)
 
 
 def _signatures(operator: OperatorState) -> list[list[Any] | None] | None:

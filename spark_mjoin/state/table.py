@@ -16,6 +16,7 @@ from spark_mjoin.errors import StateError
 from spark_mjoin.model import Array, InputSpec
 from spark_mjoin.state import buckets, columns
 from spark_mjoin.state.columns import Buffer, BytesColumn, Column, FixedColumn
+from spark_mjoin.state.keysets import Keys, keys_of, together
 
 MAX_ROWS = 2**31 - 1  # row numbers are 32-bit
 ARRIVED = "__arrived"  # the column of a segment that says how many events were before a row's arrival
@@ -60,6 +61,10 @@ class Key:
             kept = self._hashes.array[: self._hashed][mask[: self._hashed]]
             self._hashes, self._hashed = Buffer(np.uint64, contents=kept), kept.size
 
+    def cut(self, rows: int) -> None:
+        """Forget all rows but the first so many."""
+        self._hashed = min(self._hashed, rows)
+
 
 class HashIndex:
     """A chained hash index over a key (see kernel.fast for the structure)."""
@@ -83,6 +88,14 @@ class HashIndex:
         link, values = self.link.reserve(rows), self.key.values(rows)
         for low in range(start, rows, BUILD_ROWS):
             kernel.insert(self.slots(values[low : min(low + BUILD_ROWS, rows)]), low, self.head, link)
+
+    def cut(self, rows: int) -> None:
+        """Forget all rows but the first so many, which are older: a slot's head is what the first one gone links to."""
+        if rows >= self.rows:
+            return
+        slots, first = np.unique(self.slots(self.key.values(self.rows)[rows : self.rows]), return_index=True)
+        self.head[slots] = self.link.array[rows + first]
+        self.rows = rows
 
     def slots(self, values: Array) -> Array:
         """The slots of some values of the key."""
@@ -201,6 +214,26 @@ class Table:
             key.keep(mask)
         self.rows = int(mask.sum())
         self._indexes = {}
+
+    def keep_of_last(self, start: int, mask: Array) -> None:
+        """The same among the rows from number `start` on; those before stay where they are, and so do indexes."""
+        arrays = [column.arrow(start, self.rows).filter(pa.array(mask)) for column in self.columns]
+        arrived = self.arrived[start:][mask]
+        for index in self._indexes.values():
+            index.cut(start)
+        for key in self._keys.values():
+            key.cut(start)
+        for column in self.columns:
+            column.cut(start)
+        self.rows = start
+        self.append(arrays, arrived)
+
+    def joint_keys(self) -> Keys:
+        """The keys of all classes of every row, as one (see keysets)."""
+        stored = [(self.columns[ordinal], self.spec.stored[ordinal].domain) for _, ordinal in self.spec.keys]
+        return together(
+            [keys_of(column.arrow(0, self.rows), domain) for column, domain in stored if domain is not None]
+        )
 
     def column(self, key_class: int) -> KeyColumn:
         """The column of one key class."""

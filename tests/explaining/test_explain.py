@@ -188,6 +188,19 @@ def test_windows_are_shown_with_the_rows_that_are_inside(monkeypatch: pytest.Mon
     assert re.search(r"a +10 min +at +1 min +\? +\?\n", unknown) and re.search(r"b .* up to 500 +\?\n", unknown)
 
 
+def test_promises_are_shown() -> None:
+    assert "PROMISES" not in str(explained(STAR | RATES))
+    given = {"source.a.unique": "k", "source.b.punctuation": "x = 0", "source.b.ordered": "k desc", "purgeEvery": "7"}
+    made = section(explained(STAR | RATES | given), "PROMISES")
+    shown = [re.split(r"  +", line.strip()) for line in made.splitlines()[1:4]]
+    assert shown == [
+        ["a", "unique k"],
+        ["b", "ordered k desc; punctuations about k"],
+        ["c", "nothing: the others keep rows for it"],
+    ]
+    assert "useless rows leave after 7 punctuations" in made
+
+
 def test_without_rates_nothing_is_made_up() -> None:
     made = explained(join("a b c", CHAIN))
     assert re.search(r"a +\? +not known", section(made, "INPUTS"))

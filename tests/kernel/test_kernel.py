@@ -121,6 +121,9 @@ def oracle_probe_finds_equal_words(
         found += zip(at[:count].tolist(), row[:count].tolist(), strict=True)
     expected = [(i, j) for i, a in enumerate(probing) for j, b in enumerate(build) if a == b]
     assert Counter(found) == Counter(expected)
+    there = np.empty(len(probing), np.bool_)
+    kernel.present(array(probing), slots, head, link, array(build), there)
+    assert there.tolist() == [a in build for a in probing]
 
 
 @TWINS
@@ -224,6 +227,7 @@ def differential_partitions_agree_and_cover_all_rows(numbers: list[int], partiti
 
 
 I32, I64, U8, U32, U64 = (nb.types.Array(t, 1, "C") for t in (nb.int32, nb.int64, nb.uint8, nb.uint32, nb.uint64))
+B = nb.types.Array(nb.bool_, 1, "C")
 N, M = nb.int64, nb.uint64
 SIGNATURES = {
     "hash_words": (I64, M, U64),
@@ -236,6 +240,7 @@ SIGNATURES = {
     "small_slots": (I64, N, U32),
     "sieve": (I64, N, N, N, I32, I32, I32),
     "advance": (I64, I32, I32, N, I64, I32, I32, I32),
+    "present": (I64, U32, I32, I32, I64, B),
     "walk": (I64, I32, I32, N, N, N, I64, I32, I32, I32),
     "verify_words": (I32, I32, N, I32, I64, I64),
     "verify_bytes": (I32, I32, N, I32, I64, U8, I64, U8),

@@ -1,7 +1,7 @@
 """States that earlier versions wrote are still read: one golden directory per state format.
 
 A change of the format adds a directory, made by `python -m tests.state.test_golden`, and keeps the old ones. Those
-whose names end in `windows` are of a join with windows, from which rows have been dropped.
+whose names end in `windows` are of a join with windows, from which rows have been dropped; `promises`: by punctuations.
 """
 
 import json
@@ -36,9 +36,17 @@ def batch(number: int) -> pa.Table:
     )
 
 
-def options(state: Path, windows: bool) -> dict[str, str]:
+def options(state: Path, kind: str) -> dict[str, str]:
     script = [batch(number) for number in range(BATCHES)]
-    if not windows:
+    if kind == "promises":
+        over = [table.append_column("over", pa.array([False] * table.num_rows)) for table in script]
+        said = [{"k": n - 1, "over": True} for n in range(BATCHES)]  # of which there was none
+        marks = [pa.Table.from_pylist([row], over[0].schema) for row in said]
+        a = [over[0].slice(1), *(pa.concat_tables([o, m]) for o, m in zip(over[1:], marks[1:], strict=True))]
+        b = [pa.concat_tables([script[0], batch(20)]), *script[1:]]
+        given = {"source.a.punctuation": "over", "purge": "immediate"}
+        return scripted({"a": a, "b": b, "c": script}, QUERY, stateLocation=str(state), **given)
+    if not kind:
         return scripted({"a": script, "b": script, "c": script}, QUERY, stateLocation=str(state))
     times = [pa.array([10 * n, 10 * n + 5, 10 * n + 7], pa.timestamp("us", "UTC")) for n in range(BATCHES)]
     script = [table.append_column("at", at) for table, at in zip(script, times, strict=True)]
@@ -48,28 +56,28 @@ def options(state: Path, windows: bool) -> dict[str, str]:
     return scripted({"a": script, "b": script, "c": script}, QUERY, stateLocation=str(state), **given)
 
 
-def step(state: Path, start: dict, windows: bool) -> tuple[dict, pa.Table]:
+def step(state: Path, start: dict, kind: str) -> tuple[dict, pa.Table]:
     """One batch from an offset; the next offset and the results."""
     task._CACHE.clear()
-    current = reader(options(state, windows))
+    current = reader(options(state, kind))
     end = current.latestOffset(start, ReadAllAvailable())
     produced = [b for partition in current.partitions(start, end) for b in current.read(partition)]
     return end, pa.Table.from_batches(produced, current._spec.schema)
 
 
-def write(directory: Path, windows: bool) -> None:
+def write(directory: Path, kind: str) -> None:
     """Make a golden directory with today's code."""
-    offset = reader(options(directory, windows)).initialOffset()
+    offset = reader(options(directory, kind)).initialOffset()
     for _ in range(BATCHES - 1):
-        offset, _ = step(directory, offset, windows)
+        offset, _ = step(directory, offset, kind)
     (directory / "offset.json").write_text(json.dumps(offset))
 
 
-def results(directory: Path, windows: bool) -> list[pa.Table]:
+def results(directory: Path, kind: str) -> list[pa.Table]:
     """What all batches give, from an empty state."""
-    offset, tables = reader(options(directory, windows)).initialOffset(), []
+    offset, tables = reader(options(directory, kind)).initialOffset(), []
     for _ in range(BATCHES):
-        offset, table = step(directory, offset, windows)
+        offset, table = step(directory, offset, kind)
         tables.append(table)
     return tables
 
@@ -84,16 +92,22 @@ def test_rows_were_dropped_from_the_golden_state_with_windows() -> None:
     assert any(manifest["dropped"])
 
 
+def test_rows_were_purged_from_the_golden_state_with_promises() -> None:
+    (newest,) = GOLDEN.glob(f"*-promises/*/partition-0/version-{BATCHES - 1:012d}.json")
+    manifest = json.loads(newest.read_text().partition(" ")[2])
+    assert any(manifest["dropped"]) and manifest["operators"][0]["promises"]["purged"]
+
+
 @pytest.mark.parametrize("format", sorted(p.name for p in GOLDEN.iterdir()))
 def test_a_golden_state_goes_on(format: str, tmp_path: Path) -> None:
     shutil.copytree(GOLDEN / format, tmp_path / "state")
     offset = json.loads((tmp_path / "state" / "offset.json").read_text())
-    windows = format.endswith("windows")
-    _, last = step(tmp_path / "state", offset, windows)
+    kind = "".join(format.split("-")[2:])
+    _, last = step(tmp_path / "state", offset, kind)
     assert last.num_rows > 0
-    assert rows(last) == rows(results(tmp_path / "fresh", windows)[-1])
+    assert rows(last) == rows(results(tmp_path / "fresh", kind)[-1])
 
 
 if __name__ == "__main__":
-    write(GOLDEN / f"format-{FORMAT}", windows=False)
-    write(GOLDEN / f"format-{FORMAT}-windows", windows=True)
+    for kind in ("", "windows", "promises"):
+        write(GOLDEN / "-".join(filter(None, (f"format-{FORMAT}", kind))), kind)

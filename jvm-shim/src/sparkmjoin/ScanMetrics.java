@@ -41,8 +41,12 @@ public final class ScanMetrics {
     DESCRIPTIONS.put("rowsFlushed", "rows flushed");
     DESCRIPTIONS.put("bytesFlushed", "bytes flushed");
     DESCRIPTIONS.put("rowsPurged", "rows purged");
+    DESCRIPTIONS.put("rowsDropped", "rows never stored");
+    DESCRIPTIONS.put("numInputPunctuations", "punctuations");
+    DESCRIPTIONS.put("promisesBroken", "promises broken");
     DESCRIPTIONS.put("rowsShed", "rows shed");
     DESCRIPTIONS.put("rowsShrunk", "rows given up for lack of memory");
+    DESCRIPTIONS.put("rowsWaited", "rows that others of their input overtook");
     DESCRIPTIONS.put("rowsLate", "rows that came too late");
     DESCRIPTIONS.put("deferredRows", "rows whose results are not complete");
     DESCRIPTIONS.put("resultsTotal", "results since the query began");

@@ -1,0 +1,206 @@
+"""Figures 9, 10 and 11 of Ding, Rundensteiner and Heineman, "MJoin: A Metadata-Aware Stream Join Operator" (2003).
+
+News items and records of access to them: a news item has a number that comes once, an access record the number of the
+item. Ten items are watched at a time; when one is rolled out, a punctuation in the stream of records says that no more
+come for it. `ordered`: items come in the order of their numbers, as they are rolled out; `random`: in any order. As in
+the paper all rows are there at once, so the processor is the limit, and time is the work that is done.
+
+    MJoin    the numbers of news are unique, records are punctuated; rows leave after every 100 punctuations (figure 11:
+             and after every single one)
+    XJoin    the same engine, told nothing: it keeps all rows, and where memory is short it spills
+
+What looking through the state costs is counted as it is done: a comparison for each row, a move for each that stays.
+The paper gives no sizes. Here an item has five records, which come in the middle of the times of nine others.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+import pyarrow as pa
+
+from benchmarks.paper.inputs import Stream, batch
+from benchmarks.paper.machine import AHEAD, LOADED
+from benchmarks.paper.outcome import Check, Outcome, Panel, complete
+from benchmarks.paper.plans import Join, Plan, run
+from benchmarks.paper.virtual import Run
+from spark_mjoin.model import Array
+
+ITEMS, RECORDS, WATCHED = 4_000, 5, 10
+QUERY = "SELECT n.sno AS sno, n.keyword AS keyword, a.ipaddr AS ipaddr FROM news n JOIN access a ON n.sno = a.sno"
+BYTES = 12  # of memory per row of the inputs, where it is short
+SLICE_ROWS = 12  # taken in at once: two items, and what comes with them
+
+
+def against_xjoin(scale: float) -> Outcome:
+    """Experiment 2, figure 9: the time that results take, in memory, and where memory is short."""
+    panels, checks, table = [], list[Check](), list[list[object]]()
+    for pattern in ("ordered", "random"):
+        streams = news_and_access(scale, pattern)
+        limit = BYTES * sum(s.seconds.size for s in streams.values())
+        mjoin, xjoin = runs = [_run(plan, streams) for plan in (_mjoin(100), Plan("XJoin", _told_nothing()))]
+        kept, spilt = short = [
+            _run(plan, streams, AHEAD)
+            for plan in (_mjoin(100, limit), Plan("XJoin", _told_nothing(), "largest", limit))
+        ]
+        panels.append(Panel(pattern, runs, max(r.finished for r in runs)))
+        panels.append(Panel(f"{pattern}, memory is short", short, max(r.finished for r in short)))
+        for name, of in (("enough", runs), ("short", short)):
+            table += [[pattern, name, r.plan, _seconds(r), r.most_rows, r.rows_flushed, _work(r)] for r in of]
+        early = mjoin.total // 10
+        checks += [
+            Check(
+                f"{pattern}: at first MJoin takes more time than XJoin, for looking through the state",
+                mjoin.after(early) > xjoin.after(early),
+                f"{early:,} results after {mjoin.after(early):.1f} and {xjoin.after(early):.1f} virtual seconds",
+            ),
+            Check(
+                f"{pattern}: later XJoin takes more time in memory too, because its state is larger",
+                xjoin.finished > mjoin.finished,
+                f"{mjoin.finished:.1f} and {xjoin.finished:.1f} virtual seconds",
+                expected=False,
+            ),
+            Check(
+                f"{pattern}: where XJoin has to spill, MJoin takes less time",
+                spilt.finished > kept.finished and spilt.rows_flushed > kept.rows_flushed,
+                f"{kept.finished:.1f} and {spilt.finished:.1f} virtual seconds; rows that left memory: "
+                f"{kept.rows_flushed:,} and {spilt.rows_flushed:,}",
+            ),
+            complete([*runs, *short]),
+        ]
+    header = [
+        "pattern",
+        "memory",
+        "plan",
+        "virtual seconds",
+        "most rows in memory",
+        "rows spilled",
+        "comparisons, moves",
+    ]
+    return Outcome("ding9", "Ding 2003, figure 9: MJoin and XJoin, time", panels, checks, header, table)
+
+
+def _seconds(run: Run) -> str:
+    return f"{run.finished:.1f}"
+
+
+def _work(run: Run) -> str:
+    return f"{run.work.comparisons:,}, {run.work.moves:,}"
+
+
+def _held(run: Run, seconds: float) -> int:
+    """Rows in memory at a time."""
+    return int(run.held[int(np.searchsorted(run.seconds, seconds, side="right")) - 1])
+
+
+def memory(scale: float) -> Outcome:
+    """Experiment 2, figure 10: rows in memory."""
+    panels, checks, table = [], list[Check](), list[list[object]]()
+    for pattern in ("random", "ordered"):
+        streams = news_and_access(scale, pattern)
+        mjoin, xjoin = runs = [_run(plan, streams) for plan in (_mjoin(100), Plan("XJoin", _told_nothing()))]
+        panels.append(Panel(pattern, runs, max(r.finished for r in runs), what="rows in memory"))
+        quarters = [mjoin.finished * q / 4 for q in (1, 2, 3)]
+        shares = [_held(mjoin, t) / _held(xjoin, t) for t in quarters]
+        table += [[pattern, r.plan, r.most_rows, *(_held(r, t) for t in quarters)] for r in runs]
+        checks += [
+            Check(
+                f"{pattern}: MJoin holds far fewer rows than XJoin (less than half of the most)",
+                mjoin.most_rows < 0.5 * xjoin.most_rows,
+                f"the most: {mjoin.most_rows:,} and {xjoin.most_rows:,}",
+            ),
+            Check(
+                f"{pattern}: and the more so the more has come",
+                shares[2] < shares[0],
+                "share of XJoin's rows after each quarter: " + ", ".join(f"{s:.0%}" for s in shares),
+            ),
+            complete(runs),
+        ]
+    header = ["pattern", "plan", "most rows in memory", "after a quarter", "after half", "after three quarters"]
+    return Outcome("ding10", "Ding 2003, figure 10: MJoin and XJoin, memory", panels, checks, header, table)
+
+
+def immediate_or_batch(scale: float) -> Outcome:
+    """Experiment 3, figure 11: looking through the state after each punctuation, or after a hundred."""
+    streams = news_and_access(scale, "random")
+    at_once, many = runs = [_run(_mjoin(every), streams) for every in (1, 100)]
+    checks = [
+        Check(
+            "immediate purging takes more time than batch purging",
+            at_once.finished > many.finished,
+            f"{at_once.finished:.1f} and {many.finished:.1f} virtual seconds",
+        ),
+        Check(
+            "because of looking through the state: it compares and moves more",
+            at_once.work.comparisons > many.work.comparisons and at_once.work.moves > many.work.moves,
+            f"comparisons {at_once.work.comparisons:,} and {many.work.comparisons:,}, moves {at_once.work.moves:,} and "
+            f"{many.work.moves:,}",
+        ),
+        Check(
+            "immediate purging needs the least memory",
+            at_once.most_rows <= many.most_rows,
+            f"the most rows: {at_once.most_rows:,} and {many.most_rows:,}",
+        ),
+        complete(runs),
+    ]
+    table = [[r.plan, _seconds(r), r.most_rows, r.work.comparisons, r.work.moves] for r in runs]
+    header = ["plan", "virtual seconds", "most rows in memory", "comparisons", "moves"]
+    panels = [
+        Panel("results", runs, max(r.finished for r in runs)),
+        Panel("memory", runs, max(r.finished for r in runs), what="rows in memory"),
+    ]
+    return Outcome("ding11", "Ding 2003, figure 11: immediate and batch purging", panels, checks, header, table)
+
+
+# --- inputs and plans ----------------------------------------------------------------------------------------------
+
+
+def news_and_access(scale: float, pattern: str) -> dict[str, Stream]:
+    """The two streams of the experiments, in an arrival pattern."""
+    items = round(ITEMS * scale)
+    dice = np.random.Generator(np.random.Philox(7))
+    numbers = np.arange(items, dtype=np.int64)
+    if pattern == "random":
+        numbers = dice.permutation(numbers)
+    news = batch({"sno": numbers, "keyword": numbers % 97})
+    sno, over = _records(items, dice)
+    access = pa.RecordBatch.from_pydict(
+        {"sno": pa.array(sno), "ipaddr": pa.array(np.where(over, -1, np.arange(sno.size))), "over": pa.array(over)}
+    )
+    return {"news": _at_once(news), "access": _at_once(access)}
+
+
+def _records(items: int, dice: np.random.Generator) -> tuple[Array, Array]:
+    """Numbers of records, and which of them are punctuations instead: each of an item after all its records."""
+    spread = np.repeat(np.arange(items, dtype=np.float64), RECORDS) + dice.random(items * RECORDS) * WATCHED
+    when = np.concatenate([spread, np.arange(items) + WATCHED])
+    sno = np.concatenate([np.repeat(np.arange(items), RECORDS), np.arange(items)]).astype(np.int64)
+    over = np.concatenate([np.zeros(items * RECORDS, np.bool_), np.ones(items, np.bool_)])
+    order = np.argsort(when, kind="stable")
+    return sno[order], over[order]
+
+
+def _at_once(rows: pa.RecordBatch) -> Stream:
+    """Both streams are there from the beginning; each is taken in at its share of all rows."""
+    return Stream(rows, np.linspace(1e-9, 1e-3, rows.num_rows))
+
+
+def _run(plan: Plan, streams: dict[str, Stream], slower: float = LOADED) -> Run:
+    rows = sum(s.seconds.size for s in streams.values())
+    return run(plan, streams, slower, slices=rows // SLICE_ROWS)
+
+
+def _join(options: Sequence[tuple[str, str]]) -> Join:
+    return Join("join", QUERY, ("news", "access"), 1, tuple(options))
+
+
+def _mjoin(every: int, limit: int | None = None) -> Plan:
+    options = [("source.news.unique", "sno"), ("source.access.punctuation", "over"), ("purgeEvery", str(every))]
+    name = "MJoin, immediate purging" if every == 1 else f"MJoin, batches of {every}"
+    return Plan(name, _join(options), "largest", limit)
+
+
+def _told_nothing() -> Join:
+    """Punctuations are no records: the query leaves them out."""
+    return Join("join", f"{QUERY} WHERE NOT a.over", ("news", "access"), 1)

@@ -1,0 +1,285 @@
+"""Sets of keys: which rows a promise is about, which were purged, which were told downstream.
+
+    words   keys of one 64-bit word: disjoint ranges in ascending order, of which a single key is the shortest
+    bytes   all other keys, and keys of several classes taken together: values, and ranges as they come
+
+Words of one domain are told apart exactly and have nothing between two neighbours, so 3, 4, 5 is the range 3..5, and
+what was said about many keys one by one stays short. Doubles are turned so that their words have the order of their
+values (`ordered`). Keys of several classes are written one behind the other, each with its length, so that different
+keys are different bytes.
+
+All of it is exact: a set is never larger than what was put into it.
+"""
+
+from __future__ import annotations
+
+import base64
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from spark_mjoin.model import Array, KeyDomain
+
+Keys = Any  # an array of words (int64), or a pyarrow array of large_binary
+FIRST, LAST = -(2**63), 2**63 - 1
+_BYTES = pa.large_binary()
+
+
+# --- keys ----------------------------------------------------------------------------------------------------------
+
+
+def keys_of(array: pa.Array, domain: KeyDomain) -> Keys:
+    """Encoded keys (join.keys), none of them NULL, as words in their order, or as bytes."""
+    if not domain.is_word:
+        return array.cast(_BYTES)
+    words = np.frombuffer(array.buffers()[1] or b"", np.int64, offset=8 * array.offset, count=len(array))
+    return ordered(words, domain)
+
+
+def ordered(words: Array, domain: KeyDomain) -> Array:
+    """Words in the order of their values; its own inverse."""
+    if domain.kind != "double":
+        return words
+    out: Array = words ^ ((words >> np.int64(63)) & np.int64(LAST))
+    return out
+
+
+def together(keys: Sequence[Keys]) -> Keys:
+    """The keys of several classes as one."""
+    if len(keys) == 1:
+        return keys[0]
+    parts = []
+    for of in keys:
+        if isinstance(of, np.ndarray):
+            parts.append(_fixed(of))
+        else:
+            lengths = pc.binary_length(of).to_numpy(zero_copy_only=False).astype(np.int64)
+            parts += [_fixed(lengths), of]
+    return pc.binary_join_element_wise(*parts, pa.scalar(b"", _BYTES))
+
+
+def _fixed(words: Array) -> pa.Array:
+    raw = np.ascontiguousarray(words, np.int64)
+    return pa.Array.from_buffers(pa.binary(8), raw.size, [None, pa.py_buffer(raw)]).cast(_BYTES)
+
+
+def size(keys: Keys) -> int:
+    return int(keys.size) if isinstance(keys, np.ndarray) else len(keys)
+
+
+def chosen(keys: Keys, mask: Array) -> Keys:
+    """Those keys for which the mask is true."""
+    return keys[mask] if isinstance(keys, np.ndarray) else keys.filter(pa.array(mask))
+
+
+def joined(parts: Sequence[Keys]) -> Keys:
+    """Keys one after the other; there must be a first."""
+    if isinstance(parts[0], np.ndarray):
+        return np.concatenate(parts)
+    return pa.concat_arrays(parts)
+
+
+def among(keys: Keys, others: Keys) -> Array:
+    """Which keys are among the others."""
+    if isinstance(keys, np.ndarray):
+        return np.isin(keys, others)
+    found: Array = pc.is_in(keys, value_set=others).to_numpy(zero_copy_only=False)
+    return found
+
+
+def distinct(keys: Keys) -> Keys:
+    return np.unique(keys) if isinstance(keys, np.ndarray) else _sorted(keys)
+
+
+def _sorted(values: pa.Array) -> pa.Array:
+    values = values.unique()
+    return values.take(pc.sort_indices(values))
+
+
+# --- sets ----------------------------------------------------------------------------------------------------------
+
+
+class WordSet:
+    """Words, as the ends of ranges that neither meet nor touch."""
+
+    def __init__(self, lows: Array | None = None, highs: Array | None = None) -> None:
+        self.lows = np.empty(0, np.int64) if lows is None else lows
+        self.highs = np.empty(0, np.int64) if highs is None else highs
+
+    def __bool__(self) -> bool:
+        return bool(self.lows.size)
+
+    @property
+    def entries(self) -> int:
+        return int(self.lows.size)
+
+    def add(self, keys: Array) -> None:
+        self._unite(keys, keys)
+
+    def add_range(self, low: int | None, high: int | None) -> None:
+        low, high = FIRST if low is None else low, LAST if high is None else high
+        if low <= high:
+            self._unite(np.array([low], np.int64), np.array([high], np.int64))
+
+    def _unite(self, lows: Array, highs: Array) -> None:
+        lows, highs = np.concatenate([self.lows, lows]), np.concatenate([self.highs, highs])
+        if not lows.size:
+            return
+        order = np.argsort(lows, kind="stable")
+        lows, reach = lows[order], np.maximum.accumulate(highs[order])
+        apart = (lows[1:] > reach[:-1]) & (lows[1:] - 1 != reach[:-1])  # where > holds, - 1 does not overflow
+        starts = np.concatenate([[True], apart])
+        self.lows, self.highs = lows[starts], reach[np.concatenate([apart, [True]])]
+
+    def contains(self, keys: Array) -> Array:
+        if not self.lows.size:
+            return np.zeros(keys.size, np.bool_)
+        at = np.searchsorted(self.lows, keys, side="right") - 1
+        out: Array = (at >= 0) & (keys <= self.highs[np.maximum(at, 0)])
+        return out
+
+    def minus(self, other: WordSet) -> WordSet:
+        if not (self and other):
+            return WordSet(self.lows, self.highs)
+        first = np.searchsorted(other.highs, self.lows)  # the first of the others that reaches into a range
+        behind = np.searchsorted(other.lows, self.highs, side="right")
+        pieces = np.maximum(behind - first, 0) + 1
+        own = np.repeat(np.arange(self.lows.size), pieces)
+        at = np.arange(own.size) - np.repeat(np.cumsum(pieces) - pieces, pieces)  # number of the piece in its range
+        left, right = first[own] + at - 1, first[own] + at
+        is_first, is_last = at == 0, at == pieces[own] - 1
+        left_high = other.highs[np.clip(left, 0, other.highs.size - 1)]
+        right_low = other.lows[np.clip(right, 0, other.lows.size - 1)]
+        there = (is_first | (left_high < LAST)) & (is_last | (right_low > FIRST))
+        lows = np.where(is_first, self.lows[own], np.minimum(left_high, LAST - 1) + 1)
+        highs = np.where(is_last, self.highs[own], np.maximum(right_low, FIRST + 1) - 1)
+        there &= lows <= highs
+        return WordSet(lows[there], highs[there])
+
+    def common(self, other: WordSet) -> WordSet:
+        return self.minus(self.minus(other))
+
+    def single(self) -> Array:
+        """Which ranges are a single key."""
+        out: Array = self.lows == self.highs
+        return out
+
+    def each(self) -> Array:
+        """All keys, one by one: for sets that were made of such."""
+        counts = self.highs - self.lows + 1
+        starts = np.repeat(np.cumsum(counts) - counts, counts)
+        out: Array = np.repeat(self.lows, counts) + (np.arange(int(counts.sum())) - starts)
+        return out
+
+    @staticmethod
+    def of(keys: Array) -> WordSet:
+        out = WordSet()
+        out.add(keys)
+        return out
+
+    def to_json(self) -> Any:
+        return {"lows": _pack(self.lows), "highs": _pack(self.highs)}
+
+    @staticmethod
+    def from_json(body: Any) -> WordSet:
+        return WordSet(_unpack(body["lows"]), _unpack(body["highs"]))
+
+
+class ByteSet:
+    """Byte strings: values in ascending order, and ranges, whose ends belong to them; None is open."""
+
+    def __init__(
+        self, values: pa.Array | None = None, ranges: Sequence[tuple[bytes | None, bytes | None]] = ()
+    ) -> None:
+        self.values = pa.array([], _BYTES) if values is None else values
+        self.ranges = sorted(set(ranges), key=lambda r: (r[0] or b"", r[1] is None, r[1] or b""))
+
+    def __bool__(self) -> bool:
+        return bool(len(self.values) or self.ranges)
+
+    @property
+    def entries(self) -> int:
+        return len(self.values) + len(self.ranges)
+
+    def add(self, keys: pa.Array) -> None:
+        self.values = _sorted(pa.concat_arrays([self.values, keys]))
+
+    def add_range(self, low: bytes | None, high: bytes | None) -> None:
+        """Ranges that meet become one; they do not touch, since there is always something between two strings."""
+        if low is not None and high is not None and low > high:
+            return
+        rest = []
+        for a, b in self.ranges:
+            if (b is None or low is None or b >= low) and (a is None or high is None or a <= high):
+                low = None if low is None or a is None else min(low, a)
+                high = None if high is None or b is None else max(high, b)
+            else:
+                rest.append((a, b))
+        self.ranges = ByteSet(None, [*rest, (low, high)]).ranges
+        self.values = self.values.filter(pa.array(~self._in_ranges(self.values)))
+
+    def _in_ranges(self, keys: pa.Array) -> Array:
+        out = np.zeros(len(keys), np.bool_)
+        for low, high in self.ranges:
+            inside = np.ones(len(keys), np.bool_)
+            if low is not None:
+                inside &= pc.greater_equal(keys, pa.scalar(low, _BYTES)).to_numpy(zero_copy_only=False)
+            if high is not None:
+                inside &= pc.less_equal(keys, pa.scalar(high, _BYTES)).to_numpy(zero_copy_only=False)
+            out |= inside
+        return out
+
+    def contains(self, keys: pa.Array) -> Array:
+        out = among(keys, self.values) if len(self.values) else np.zeros(len(keys), np.bool_)
+        return out | self._in_ranges(keys) if self.ranges else out
+
+    def minus(self, other: ByteSet) -> ByteSet:
+        """Ranges stay whole unless the other set has the very same."""
+        values = self.values.filter(pa.array(~other.contains(self.values)))
+        return ByteSet(values, [r for r in self.ranges if r not in other.ranges])
+
+    def common(self, other: ByteSet) -> ByteSet:
+        """Of ranges those that both have."""
+        mine = self.values.filter(pa.array(other.contains(self.values)))
+        theirs = other.values.filter(pa.array(self.contains(other.values)))
+        return ByteSet(_sorted(pa.concat_arrays([mine, theirs])), [r for r in self.ranges if r in other.ranges])
+
+    @staticmethod
+    def of(keys: pa.Array) -> ByteSet:
+        return ByteSet(_sorted(keys))
+
+    def to_json(self) -> Any:
+        ends = [[None if end is None else base64.b64encode(end).decode() for end in r] for r in self.ranges]
+        lengths = pc.binary_length(self.values).to_numpy(zero_copy_only=False).astype(np.int64)
+        data = b"".join(self.values.to_pylist())
+        return {"data": base64.b64encode(data).decode(), "lengths": _pack(lengths), "ranges": ends}
+
+    @staticmethod
+    def from_json(body: Any) -> ByteSet:
+        data, offsets = base64.b64decode(body["data"]), np.cumsum([0, *_unpack(body["lengths"])], dtype=np.int64)
+        values = pa.Array.from_buffers(_BYTES, offsets.size - 1, [None, pa.py_buffer(offsets), pa.py_buffer(data)])
+        ranges = [tuple(None if end is None else base64.b64decode(end) for end in r) for r in body["ranges"]]
+        return ByteSet(values, ranges)  # type: ignore[arg-type]
+
+
+KeySet = WordSet | ByteSet
+
+
+def empty_set(domains: Sequence[KeyDomain]) -> KeySet:
+    """For keys of some classes taken together."""
+    return WordSet() if len(domains) == 1 and domains[0].is_word else ByteSet()
+
+
+def set_of(keys: Keys) -> KeySet:
+    return WordSet.of(keys) if isinstance(keys, np.ndarray) else ByteSet.of(keys)
+
+
+def _pack(words: Array) -> str:
+    return base64.b64encode(np.ascontiguousarray(words, "<i8").tobytes()).decode()
+
+
+def _unpack(text: str) -> Array:
+    return np.frombuffer(base64.b64decode(text), "<i8").astype(np.int64)

@@ -1,0 +1,191 @@
+"""Punctuations and constraints against their definition: results, faults, overflow, purged rows, what is told."""
+
+import tempfile
+from collections import Counter
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute
+import pytest
+from hypothesis import event, given, settings
+from hypothesis import strategies as st
+
+from spark_mjoin import flush, task
+from spark_mjoin.phases import arrival
+from spark_mjoin.state.operator import OperatorState
+from tests.harness import ReadAllAvailable, Rows, reader, rows, run, scripted
+from tests.oracle.promises import (
+    EXACT_FAULTS,
+    LETTERS,
+    PAIR,
+    STAR,
+    Data,
+    PromiseCase,
+    Punctuation,
+    promise_cases,
+)
+
+POLICIES = sorted(flush.REGISTRY)
+
+
+def engine(case: PromiseCase, **options: str) -> list[pa.Table]:
+    task._CACHE.clear()
+    everything = scripted(case.scripts(), case.query(), **case.options(), **options)
+    with tempfile.TemporaryDirectory() as state:
+        return run(everything, Path(state), case.schedule)
+
+
+def data_of(case: PromiseCase, tables: list[pa.Table]) -> Rows:
+    if case.emit:
+        tables = [t.filter(pa.compute.invert(t.column("punctuation"))) for t in tables]
+    return rows([t.select([f"n{i}" for i in range(len(case.inputs))]) for t in tables])
+
+
+@st.composite
+def overflow_options(draw: st.DrawFn, case: PromiseCase) -> dict[str, str]:
+    star = case.shape in (STAR, PAIR)
+    return {
+        "memory": draw(st.sampled_from(["1", "20k", "40k"])),
+        "flush": draw(st.sampled_from([p for p in POLICIES if star or p != "coordinated"])),
+        "diskFuel": draw(st.sampled_from(["1", "4k", "1g"])),
+        "blockingThreshold": draw(st.sampled_from(["1", "3", "1000"])),
+    }
+
+
+@given(promise_cases())
+@settings(max_examples=60)
+def oracle_promises_change_no_result(case: PromiseCase) -> None:
+    assert data_of(case, engine(case)) == case.results()
+
+
+@given(st.data(), promise_cases(faults=EXACT_FAULTS))
+@settings(max_examples=40)
+def oracle_faults_with_promises(data: st.DataObject, case: PromiseCase) -> None:
+    assert data_of(case, engine(case)) == case.results()
+
+
+@given(st.data(), promise_cases(faults=EXACT_FAULTS))
+@settings(max_examples=60)
+def oracle_promises_under_overflow(data: st.DataObject, case: PromiseCase) -> None:
+    assert data_of(case, engine(case, **data.draw(overflow_options(case)))) == case.results()
+
+
+def matching(told: dict[str, Any], case: PromiseCase, row: dict[str, Any]) -> bool:
+    """Whether a punctuation of the output is about a row of it."""
+    if told.get("punctuationLow") is not None or told.get("punctuationHigh") is not None:
+        low, high = told["punctuationLow"], told["punctuationHigh"]
+        return (low is None or row["k"] >= low) and (high is None or row["k"] <= high)
+    keys = ("k", "m") if case.shape == PAIR else ("k",)
+    return all(told[key] is None or told[key] == row[key] for key in keys)
+
+
+@given(st.data(), promise_cases(shapes=(STAR, PAIR), emit=True, faults=EXACT_FAULTS))
+@settings(max_examples=50)
+def oracle_what_is_told_holds_and_is_told_once(data: st.DataObject, case: PromiseCase) -> None:
+    options = data.draw(st.one_of(st.just({}), overflow_options(case)))
+    tables = engine(case, **options)
+    assert data_of(case, tables) == case.results()
+    if not case.emit:
+        return
+    told: list[dict[str, Any]] = []
+    for table in tables:
+        given_out = table.to_pylist()
+        news = [row for row in given_out if row["punctuation"]]
+        assert not any(matching(p, case, row) for p in told for row in given_out if not row["punctuation"])
+        if case.partitions == 1:
+            last = max((at for at, row in enumerate(given_out) if not row["punctuation"]), default=-1)
+            assert all(row["punctuation"] for row in given_out[last + 1 :])
+            assert not any(row["punctuation"] for row in given_out[: last + 1]), "after the results of its batch"
+        told += news
+    words = [str(sorted(p.items(), key=str)) for p in told]
+    assert len(set(words)) == len(words)
+    if case.shape == STAR and not options and case.every == 1:
+        for key in range(6):
+            value = LETTERS[key] if case.text else key
+            about = [p for p in told if any(v is not None for k, v in p.items() if k != "punctuation")]
+            times = sum(matching(p, case, {"k": value}) for p in about)
+            assert times <= 1 or case.text, "ranges of strings may overlap with keys that were told before"
+            if _is_over(case, key):
+                event("a key is over")
+                assert times or len(about) < len(told), f"{value} is over on all inputs"
+
+
+def _is_over(case: PromiseCase, key: int) -> bool:
+    """Whether punctuations of all inputs say that a key does not come any more."""
+    sayings = [
+        [row for batch in given.batches for row in batch if isinstance(row, Punctuation)] if given.punctuated else []
+        for given in case.inputs
+    ]
+    if case.partitions > 1 and any(p == Punctuation() for said in sayings for p in said):
+        return False  # the end of an input is not told then
+    return all(any(p.matches(Data(0, key, None, 0)) for p in said) for said in sayings)
+
+
+@given(st.data(), promise_cases(shapes=(STAR, STAR, PAIR)))
+@settings(max_examples=50)
+def oracle_a_row_that_has_left_is_never_needed(data: st.DataObject, case: PromiseCase) -> None:
+    """When rows leave, by key, no result that is not out yet has a row with that key that has come."""
+    options = data.draw(st.one_of(st.just({}), overflow_options(case)))
+    given_out: Rows = Counter()
+    wanted = case.results()
+    known = [{row.n: row for _, row in of} for of in case.members()]
+    arrived: Counter[int] = Counter()  # data rows that each input has delivered
+    left: list[int] = []
+
+    def key_of(row: Data, pair: bool) -> Any:
+        parts = [LETTERS[p].encode() if case.text else p for p in ((row.k, row.m) if pair else (row.k,))]
+        if not pair:
+            return parts[0]
+        return b"".join(len(p).to_bytes(8, "little") + p if case.text else p.to_bytes(8, "little") for p in parts)
+
+    def check(number: int, keys: set[Any], among: set[int] | None = None) -> None:
+        left.append(number)
+        for combination in wanted - given_out:
+            row = known[number][combination[number]]
+            if among is None:
+                gone = row.n < arrived[number] and key_of(row, case.shape == PAIR) in keys
+            else:
+                gone = row.n in among
+            assert not gone, f"row {row} of input {number} has left, and {combination} is not out yet"
+
+    def names(state: OperatorState, number: int, start: int, gone: Any) -> set[int]:
+        table = state.tables[number]
+        numbers = table.gather("n", start + np.flatnonzero(gone).astype(np.int32), pa.int64())
+        return set(numbers.to_pylist())
+
+    insert, drop, drop_last = arrival.insert, OperatorState.drop, OperatorState.drop_last
+
+    def counted(state: OperatorState, number: int, batch: pa.RecordBatch, *rest: Any) -> Any:
+        if batch.schema.get_field_index("n") >= 0:
+            arrived[number] += batch.num_rows - batch.column("n").null_count
+        return insert(state, number, batch, *rest)
+
+    def dropped(state: OperatorState, number: int, gone: Any, on_disk: Any = None) -> int:
+        check(number, set(), names(state, number, 0, gone))
+        if on_disk is not None and state.purged[number].fresh:
+            check(number, set(state.purged[number].fresh[-1].column(0).to_pylist()))
+        return drop(state, number, gone, on_disk)
+
+    def dropped_last(state: OperatorState, number: int, start: int, gone: Any) -> int:
+        check(number, set(), names(state, number, start, gone))
+        return drop_last(state, number, start, gone)
+
+    with pytest.MonkeyPatch.context() as patch, tempfile.TemporaryDirectory() as state:
+        patch.setattr(arrival, "insert", counted)
+        patch.setattr(OperatorState, "drop", dropped)
+        patch.setattr(OperatorState, "drop_last", dropped_last)
+        task._CACHE.clear()
+        case = replace(case, partitions=1, window=None)
+        everything = scripted(case.scripts(), case.query(), stateLocation=state, **case.options(), **options)
+        current = reader(everything)
+        start = current.initialOffset()
+        while (end := current.latestOffset(start, ReadAllAvailable())) != start:
+            for partition in current.partitions(start, end):
+                for batch in current.read(partition):
+                    given_out += data_of(case, [pa.table(batch)])
+            start = end
+    assert given_out == wanted
+    event("rows have left" if left else "no row has left")

@@ -1,0 +1,303 @@
+"""Punctuations and constraints on runs that are long enough to tell: state stays flat, and results are duckdb's."""
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pytest
+
+from spark_mjoin import flush, task
+from spark_mjoin.errors import OptionError, PromiseError, StateError
+from spark_mjoin.state.store import KEPT_VERSIONS
+from tests.harness import LIMITED, reader, rows, run, scripted
+from tests.phases.test_overflow import Run
+
+NAMES = ("a", "b", "c")
+STAR = "SELECT a.k AS k, a.n AS an, b.n AS bn, c.n AS cn FROM a JOIN b ON a.k = b.k JOIN c ON a.k = c.k"
+TWO = "SELECT a.k AS k, a.n AS an, b.n AS bn FROM a JOIN b ON a.k = b.k"
+CHAIN = "SELECT a.n AS an, b.n AS bn, c.n AS cn FROM a JOIN b ON a.k = b.k JOIN c ON b.m = c.m"
+SIZE, OPEN = 300, 100  # rows per batch; keys that come at a time, of which a batch closes most
+LIVE = 3 * 2 * SIZE  # rows whose key is open on some input, about
+
+
+@pytest.fixture(autouse=True)
+def larger_arrivals(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("tests.scripted.CHUNK_ROWS", 100)
+
+
+def stream(seed: int, batches: int, columns: tuple[str, ...] = ("k",), text: bool = False) -> list[pa.Table]:
+    """Rows with keys of a moving range; at the end of a batch those are punctuated that do not come any more."""
+    dice = np.random.default_rng(seed)
+    out = []
+    for batch in range(batches):
+        low = batch * OPEN
+        data = {c: dice.integers(low, low + 2 * OPEN, SIZE).tolist() for c in ("k", "m")}
+        closed = dice.permutation(np.arange(low, low + OPEN)).tolist()
+        keys: dict[str, Any] = {c: data[c] + (closed if c in columns[:1] else [None] * OPEN) for c in data}
+        for other in columns[1:]:  # a second key column has punctuations of its own
+            for c in data:
+                keys[c] += closed if c == other else [None] * OPEN
+        count = len(keys["k"])
+        if text:
+            keys = {c: [None if v is None else f"key {v:06d}" for v in of] for c, of in keys.items()}
+        dtype = pa.string() if text else pa.int64()
+        out.append(
+            pa.table(
+                {
+                    "n": pa.array([*range(batch * SIZE, (batch + 1) * SIZE), *[None] * (count - SIZE)], pa.int64()),
+                    "k": pa.array(keys["k"], dtype),
+                    "m": pa.array(keys["m"], dtype),
+                    "p": [False] * SIZE + [True] * (count - SIZE),
+                }
+            )
+        )
+    return out
+
+
+def punctuated(*aliases: str, **more: str) -> dict[str, str]:
+    return {f"source.{alias}.punctuation": "p" for alias in aliases or NAMES} | more
+
+
+class Promising(Run):
+    """A run whose results are checked without the punctuations, which are no rows."""
+
+    def __init__(self, given: dict[str, list[pa.Table]], *rest: Any, **options: str) -> None:
+        super().__init__(given, *rest, **options)
+        for alias, table in self.tables.items():
+            if "p" in table.schema.names:
+                self.tables[alias] = table.filter(pa.compute.invert(table["p"]))
+
+    def states(self) -> list[dict[str, Any]]:
+        """What each batch leaves behind."""
+        found = []
+        for counts in self.steps():
+            operators = [m["operators"][0] for m in self.manifests()]
+            found.append(
+                {
+                    "rows": sum(sum(m["rows"]) - sum(m["dropped"]) for m in self.manifests()),
+                    "stored": sum(s["end"] - s["start"] for o in operators for s in o["segments"]),
+                    "purgedFiles": sum(s["end"] - s["start"] for o in operators for s in o["promises"]["purged"]),
+                    "memory": counts["memoryUsedBytes"],
+                    "purged": counts["rowsPurged"],
+                    "dropped": counts["rowsDropped"],
+                }
+            )
+        return found
+
+
+@pytest.mark.parametrize("purge", ["immediate", "batch"])
+@pytest.mark.parametrize(("partitions", "text"), [("1", False), ("2", True)])
+def test_the_state_stays_flat(tmp_path: Path, purge: str, partitions: str, text: bool) -> None:
+    given = {alias: stream(seed, 16, text=text) for seed, alias in enumerate(NAMES)}
+    run = Promising(given, STAR, tmp_path, partitions=partitions, **punctuated(purge=purge))
+    states = run.states()
+    run.check()
+    most = {name: max(s[name] for s in states[6:]) for name in states[0]}
+    assert most["rows"] <= LIVE, "only open keys are there"
+    assert most["stored"] <= 2.5 * LIVE and most["purgedFiles"] <= 2 * LIVE, "and on disk not many more"
+    assert most["memory"] <= max(s["memory"] for s in states[2:6]) * 1.3
+    gone = sum(s["purged"] + s["dropped"] for s in states)
+    assert gone + states[-1]["rows"] == 16 * 3 * SIZE
+    assert sum(s["dropped"] for s in states) > 0, "some rows come when the others are over"
+    assert sum(c["numInputPunctuations"] for c in run.counts) == 16 * 3 * OPEN
+    files = [*tmp_path.rglob("rows-*"), *tmp_path.rglob("purged-*"), *tmp_path.rglob("promises-*")]
+    assert len(files) <= int(partitions) * 30 * KEPT_VERSIONS, "files that are not needed are removed"
+    promised = [p for o in (m["operators"][0] for m in run.manifests()) for p in [o["promises"]["file"]]]
+    assert all((next(tmp_path.rglob(name))).stat().st_size < 20_000 for name in promised), "what all said is forgotten"
+
+
+@pytest.mark.parametrize("policy", sorted(flush.REGISTRY))
+def test_the_disk_stays_flat_too(tmp_path: Path, policy: str) -> None:
+    """With a budget below what is open."""
+    given = {alias: stream(seed, 16) for seed, alias in enumerate(NAMES)}
+    options = punctuated(memory="20k", flush=policy, blockingThreshold="2000")
+    run = Promising(given, STAR, tmp_path, **options)
+    states = run.states()
+    run.check()
+    assert sum(c["flushes"] for c in run.counts) > 5
+    assert max(s["stored"] for s in states[6:]) <= 3 * LIVE
+    assert max(s["rows"] for s in states[6:]) <= 1.5 * LIVE
+
+
+@pytest.mark.parametrize("memory", [None, "40k"])
+def test_a_chain_purges_all_its_inputs(tmp_path: Path, memory: str | None) -> None:
+    given = {alias: stream(seed, 8, columns=("k", "m")) for seed, alias in enumerate(NAMES)}
+    more = {} if memory is None else {"memory": memory, "blockingThreshold": "2000"}
+    run = Promising(given, CHAIN, tmp_path, **punctuated(**more))
+    states = run.states()
+    run.check()
+    assert max(s["rows"] for s in states[4:]) <= 1.5 * LIVE
+    if memory is not None:
+        assert sum(c["flushes"] for c in run.counts) > 0
+
+
+@pytest.mark.parametrize("options", [{}, {"memory": "20k", "blockingThreshold": "2000"}, {"purge": "immediate"}])
+def differential_a_loaded_state_is_the_one_that_was_left(tmp_path: Path, options: dict[str, str]) -> None:
+    """A worker that goes on with what it has, one that loads every time, and one that catches up now and then."""
+
+    def versions(name: str, forget: int) -> list[Any]:
+        given = {alias: stream(seed, 10) for seed, alias in enumerate(NAMES)}
+        run = Promising(given, STAR, tmp_path / name, **punctuated(**options))
+        kept: dict[int, Any] = {}
+        found = []
+        for number, _ in enumerate(run.steps()):
+            if forget == 1:
+                task._CACHE.clear()
+            elif forget > 1 and number % forget == 0:
+                held, kept = kept, dict(task._CACHE._states)
+                task._CACHE._states.clear()
+                task._CACHE._states.update(held)
+            (manifest,) = run.manifests()
+            figures = manifest["operators"][0]
+            promised = next((tmp_path / name).rglob(figures["promises"]["file"])).read_text().partition(" ")[2]
+            found.append([*(figures[part] for part in ("rows", "residency", "progress")), promised])
+        run.check()
+        return found
+
+    left = versions("left", 0)
+    assert left == versions("loaded", 1) == versions("behind", 3)
+
+
+def test_a_unique_input_needs_no_punctuation(tmp_path: Path) -> None:
+    """One to many: what has met its one partner goes; what comes later is not even stored."""
+    dice = np.random.default_rng(5)
+    news = [pa.table({"k": np.arange(b * 50, (b + 1) * 50), "n": np.arange(50)}) for b in range(20)]
+    hits = [pa.table({"k": dice.integers(0, (b + 2) * 50, 400), "n": np.arange(400)}) for b in range(20)]
+    run = Run({"a": news, "b": hits}, TWO, tmp_path, **{"source.a.unique": "k"}).to_the_end()
+    run.check()
+    (manifest,) = run.manifests()
+    assert manifest["rows"][1] - manifest["dropped"][1] <= 400
+    assert sum(c["rowsDropped"] for c in run.counts) > 5000 and sum(c["rowsPurged"] for c in run.counts) > 0
+
+
+@pytest.mark.parametrize("constraint", ["clustered", "ordered"])
+@pytest.mark.parametrize("text", [False, True])
+def test_clusters_that_are_over_purge_the_other_input(tmp_path: Path, constraint: str, text: bool) -> None:
+    """1-NC: the many come clustered; what they have left behind needs no partner any more."""
+
+    def keys(numbers: Any) -> pa.Array:
+        return pa.array([f"{n:05d}" for n in numbers] if text else numbers)
+
+    news = [pa.table({"k": keys(np.arange(b * 50, (b + 1) * 50)), "n": np.arange(50)}) for b in range(20)]
+    hits = [
+        pa.table({"k": keys(np.repeat(np.arange(b * 50, (b + 1) * 50), 4)), "n": np.arange(200)}) for b in range(20)
+    ]
+    options = {"source.a.unique": "k", f"source.b.{constraint}": "k"}
+    run = Run({"a": news, "b": hits}, TWO, tmp_path, purge="immediate", **options).to_the_end()
+    run.check()
+    assert run.counts[-1]["numRowsInMemory"] <= 50 and all(c["numRowsInMemory"] <= 110 for c in run.counts)
+    assert sum(c["rowsDropped"] for c in run.counts) == 20 * 200, "each of the many meets its one at once"
+
+
+def test_a_range_a_list_and_the_end_of_an_input(tmp_path: Path) -> None:
+    def table(rows: list[dict[str, Any]]) -> pa.Table:
+        fields = [("k", pa.int64()), ("n", pa.int64()), ("p", pa.bool_()), ("ks", pa.list_(pa.int64()))]
+        return pa.Table.from_pylist(rows, pa.schema([*fields, ("lo", pa.int64()), ("hi", pa.int64())]))
+
+    data = [{"k": k, "n": k, "p": False} for k in range(10)]
+    said = [{"p": True, "ks": [1, 3]}, {"p": True, "lo": 5, "hi": 6}, {"p": True, "hi": 0}, {"p": True, "k": 9}]
+    given = {"a": [table(data), table([]), table([])], "b": [table([]), table(said), table([{"p": True}])]}
+    options = punctuated("b", purge="immediate", emitPunctuations="true")
+    options |= {"source.b.punctuationValues": "ks", "source.b.punctuationRange": "lo, hi"}
+    run = Promising(given, TWO, tmp_path, **options)
+    states = run.states()
+    assert [s["rows"] for s in states] == [10, 4, 0], "0, 1, 3, 5, 6 and 9 go, then all"
+    told = [(r["k"], r["punctuationLow"], r["punctuationHigh"]) for t in run.results for r in t.to_pylist()]
+    constants, ranges = [(3, None, None), (9, None, None)], [(None, None, 1), (None, 5, 6)]
+    assert told == [*constants, *ranges, (None, None, None)], "1 has become one with all below it"
+
+
+def test_a_punctuation_about_another_column_does_not_end_the_input(tmp_path: Path) -> None:
+    a = [pa.table({"k": [1], "n": [1]}), pa.table({"k": [1], "n": [2]})]
+    b = [
+        pa.table({"k": pa.array([1, None], pa.int64()), "n": [1, 7], "p": [False, True]}),
+        pa.table({"k": [1], "n": [2], "p": [False]}),
+    ]
+    run = Promising({"a": a, "b": b}, TWO, tmp_path, **punctuated("b", purge="immediate")).to_the_end()
+    assert sum(t.num_rows for t in run.results) == 4
+
+
+BROKEN = {
+    "punctuation": ({"source.a.punctuation": "p"}, [(1, False), (1, True), (2, False), (1, False)], {"k": 1, "n": 3}),
+    "unique": ({"source.a.unique": "k"}, [(1, False), (2, False), (1, False)], {"k": 1, "n": 2}),
+    "clustered": ({"source.a.clustered": "k"}, [(1, False), (2, False), (1, False)], {"k": 1, "n": 2}),
+    "ordered": ({"source.a.ordered": "k"}, [(1, False), (3, False), (2, False)], {"k": 2, "n": 2}),
+}
+
+
+@pytest.mark.parametrize("promise", sorted(BROKEN))
+@pytest.mark.parametrize("size", [1, 2, 10])
+@pytest.mark.parametrize("text", [False, True])
+def test_a_broken_promise_is_counted_or_an_error(tmp_path: Path, promise: str, size: int, text: bool) -> None:
+    """In one batch or in several, as numbers and as strings."""
+    options, keys, row = BROKEN[promise]
+    whole = pa.table(
+        {
+            "k": pa.array([str(k) if text else k for k, _ in keys]),
+            "n": pa.array(range(len(keys))),
+            "p": [p for _, p in keys],
+        }
+    )
+    a = [whole.slice(at, size) for at in range(0, whole.num_rows, size)]
+    b = [pa.table({"k": ["5"] if text else [5], "n": [0]})]
+    counting = Run({"a": a, "b": b}, TWO, tmp_path / "count", verifyConstraints="count", **options).to_the_end()
+    assert sum(c["promisesBroken"] for c in counting.counts) == 1
+    shown = str({"k": str(row["k"]) if text else row["k"], "n": row["n"]})[1:-1]
+    with pytest.raises(PromiseError, match=f"source 'a' broke a promise.*{shown}"):
+        Run({"a": a, "b": b}, TWO, tmp_path / "fail", verifyConstraints="fail", **options).to_the_end()
+    Run({"a": a, "b": b}, TWO, tmp_path / "off", **options).to_the_end()
+
+
+def test_kept_promises_are_not_taken_for_broken_ones(tmp_path: Path) -> None:
+    given = {alias: stream(seed, 10) for seed, alias in enumerate(NAMES)}
+    options = punctuated(verifyConstraints="fail", purge="immediate", partitions="2")
+    run = Promising(given, STAR, tmp_path, **options).to_the_end()
+    run.check()
+    assert all(c["promisesBroken"] == 0 for c in run.counts)
+
+
+def test_batches_that_are_cut_off_are_made_up_for(tmp_path: Path) -> None:
+    given = {alias: stream(seed, 8) for seed, alias in enumerate(NAMES)}
+    whole = run(scripted(given, STAR, **punctuated()), tmp_path / "whole")
+    task._CACHE.clear()
+    schedule = [LIMITED if b in (3, 5) else "ok" for b in range(8)]
+    cut = run(scripted(given, STAR, **punctuated()), tmp_path / "cut", schedule)
+    assert [rows(t) for t in cut] == [rows(t) if b not in (3, 5) else {} for b, t in enumerate(whole)]
+
+
+def test_promises_cannot_change_at_a_restart(tmp_path: Path) -> None:
+    given = {alias: stream(seed, 4) for seed, alias in enumerate(NAMES)}
+    run = Promising(given, STAR, tmp_path, **punctuated())
+    next(run.steps())
+    run.restart(purge="immediate")
+    next(run.steps())
+    run.restart(**{"source.a.unique": "k"})
+    with pytest.raises(StateError, match="input a: constraints was not given, is now unique k"):
+        run.to_the_end()
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"source.a.unique": "m"}, "m is not what the join compares"),
+        ({"source.a.clustered": "x"}, "source 'a' has no column 'x'"),
+        ({"source.a.punctuation": "k +"}, "option 'source.a.punctuation': syntax error"),
+        ({"source.a.punctuation": "k + 1"}, "not a condition on rows"),
+        ({"source.a.punctuation": "p", "source.a.punctuationValues": "m"}, "has to be ARRAY<BIGINT>"),
+        ({"source.a.punctuation": "p", "source.a.punctuationRange": "p, m"}, "column 'p' is BOOLEAN"),
+        ({"source.a.unique": "k", "plan": "((a b) c)"}, "a join with punctuations or constraints does not"),
+        ({"source.a.ordered": "k", "emitPunctuations": "true", "partitions": "2"}, "not given out by several"),
+    ],
+)
+def test_mistakes(tmp_path: Path, options: dict[str, str], message: str) -> None:
+    given = {alias: stream(0, 1) for alias in NAMES}
+    with pytest.raises(OptionError, match=message.replace("+", r"\+").replace("(", r"\(")):
+        reader(scripted(given, STAR, stateLocation=str(tmp_path), **options))
+
+
+def test_the_key_must_be_in_the_projection(tmp_path: Path) -> None:
+    given = {alias: stream(0, 1) for alias in NAMES}
+    query = STAR.replace("a.k AS k, ", "a.k + 1 AS k, ")
+    with pytest.raises(OptionError, match=r"add one of a\.k, b\.k, c\.k to the SELECT"):
+        reader(scripted(given, query, stateLocation=str(tmp_path), emitPunctuations="true", **punctuated()))
