@@ -208,6 +208,17 @@ def test_overflow_fail_stops_with_the_state_intact(tmp_path: Path) -> None:
     run.check()
 
 
+def test_what_is_owed_from_disk_comes_although_overflow_is_an_error_by_now(tmp_path: Path) -> None:
+    run = Run(scripts(), STAR, tmp_path, memory=str(MEMORY))
+    steps = run.steps()
+    for _ in range(4):
+        next(steps)
+    assert sum(c["rowsFlushed"] for c in run.counts) > 0
+    run.restart(overflow="fail", memory="64m")
+    run.to_the_end()
+    run.check()
+
+
 def test_coordinated_needs_a_common_key(tmp_path: Path) -> None:
     with pytest.raises(OptionError, match="'coordinated' needs a key that all inputs have"):
         Run(scripts(1, 1), CHAIN, tmp_path, flush="coordinated")
