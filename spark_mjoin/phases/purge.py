@@ -269,6 +269,7 @@ def gather(state: OperatorState, views: Sequence[View]) -> None:
         if told:
             promises.given[classes] = _united(promises.given.get(classes, promises.empty(classes)), told)
             state.told.append((classes, told))
+            promises.end_given |= told.is_all
     if not promises.end_given and any(
         promise.ended and not view.rows and not view.unseen.any()
         for promise, view in zip(promises.of, views, strict=True)
