@@ -23,14 +23,17 @@ _OVERFLOW = ("flush", "blockingThreshold", "diskFuel", "segmentCompression")
 _WINDOWS = ("window", "expiry", "idleTimeout")
 _SHEDDING = ("maxDelay", "minRecall")
 _PROMISES = ("goal", "purge", "purgeEvery", "verifyConstraints", "emitPunctuations")
+_SCHEDULING = ("streamScheduling", "schedulingQuota", "tupleScheduling")
 _TOP = ("query", "on", "plan", "access", "partitions", "memory", "overflow", "stateLocation", "stickyPartitions")
-_KNOWN = (*_TOP, *_OVERFLOW, *_WINDOWS, *_SHEDDING, *_PROMISES, *_LIMITS, "expectedSelectivity")
+_KNOWN = (*_TOP, *_OVERFLOW, *_WINDOWS, *_SHEDDING, *_PROMISES, *_SCHEDULING, *_LIMITS, "expectedSelectivity")
 _RATE = "expectedRowsPerSecond"
 _OF_INPUTS = ("window", "timestamp", "watermark")
 _OF_PROMISES = ("punctuation", "punctuationValues", "punctuationRange", "unique", "clustered", "ordered")
 OF_ANY_SOURCE = ("format", *_OF_INPUTS, *_OF_PROMISES, _RATE)  # options under `source.<alias>.` that are read here
 _OVERFLOWS = ("spill", "shed", "shrink", "fail")
 _POLICIES = ("adaptive", "coordinated", "largest", "random")
+_STREAMS = ("auto", "sequential", "priority", "random")
+_TUPLES = ("auto", "sequential", "value")
 _COMPRESSIONS = ("none", "lz4", "zstd")
 _WITHOUT_FILES = ("wisconsin",)
 _CHECKPOINT = "__checkpointlocation"  # from the jar: the source's own directory in the query's checkpoint
@@ -117,6 +120,7 @@ class Options:
         _check_overflow(settings, sources)
         emit = _choice(top, "emitPunctuations", ("true", "false"), "false") == "true"
         _check_promises(top, sources, settings)
+        _check_scheduling(sources, settings)
         return cls(sources, query, on, settings, emit)
 
 
@@ -354,6 +358,29 @@ def _check_overflow(settings: Settings, sources: tuple[SourceOptions, ...]) -> N
         )
 
 
+def _check_scheduling(sources: tuple[SourceOptions, ...], settings: Settings) -> None:
+    """Windows in rows count the order of arrival, which must not depend on how a join is run."""
+    given = {"streamScheduling": settings.stream_scheduling, "tupleScheduling": settings.tuple_scheduling}
+    forced = {name: kind for name, kind in given.items() if kind not in ("auto", "sequential")}
+    counted = next((s.window for s in sources if s.window and s.window.in_rows), None)
+    if counted is not None and forced:
+        name, kind = next(iter(forced.items()))
+        raise OptionError(
+            f"options '{name}' = '{kind}' and '{counted.option}' do not go together: a window in rows counts arrivals, "
+            f"input by input. Leave '{name}' out, or use a window in time"
+        )
+    if forced.get("tupleScheduling") and not any(source.promised for source in sources):
+        raise OptionError(
+            "option 'tupleScheduling' is 'value', but no source promises anything that rows could be awaited for: set "
+            "'source.<alias>.punctuation', 'clustered' or 'ordered'"
+        )
+    if settings.quota_rows is not None and settings.stream_scheduling == "sequential" and not forced:
+        raise OptionError(
+            "option 'schedulingQuota' is the number of rows of a turn, and with 'streamScheduling' = 'sequential' "
+            "there are none: leave one of them out"
+        )
+
+
 def _meaning(top: Mapping[str, str], source_count: int) -> tuple[str | None, tuple[str, ...]]:
     query, on_text = top.get("query", "").strip(), top.get("on", "").strip()
     if query and on_text:
@@ -384,7 +411,7 @@ def _settings(top: Mapping[str, str], expected: Expected) -> Settings:
     blocking, fuel = top.get("blockingthreshold"), top.get("diskfuel")
     compression = _choice(top, "segmentCompression", _COMPRESSIONS, "none")
     _choice(top, "stickyPartitions", ("true", "false"), "true")  # the jar acts on it
-    checkpoint, idle = top.get(_CHECKPOINT), top.get("idletimeout")
+    checkpoint, idle, quota = top.get(_CHECKPOINT), top.get("idletimeout"), top.get("schedulingquota")
     goal = _choice(top, "goal", ("rate", "memory"), defaults.goal)
     purge = _choice(top, "purge", ("immediate", "batch"), "batch" if goal == "rate" else "immediate")
     if purge == "immediate" and "purgeevery" in top:
@@ -410,6 +437,9 @@ def _settings(top: Mapping[str, str], expected: Expected) -> Settings:
         access=top.get("access", "").strip() or None,
         max_delay=delay,
         min_recall=recall,
+        tuple_scheduling=_choice(top, "tupleScheduling", _TUPLES, defaults.tuple_scheduling),
+        stream_scheduling=_choice(top, "streamScheduling", _STREAMS, defaults.stream_scheduling),
+        quota_rows=None if quota is None else parse_count(quota, "schedulingQuota"),
     )
 
 

@@ -140,6 +140,7 @@ class BatchCounts:
     rows_dropped: int = 0  # that arrived and were never stored, since nothing that comes can match them
     punctuations: int = 0  # that arrived; counted by the first partition
     promises_broken: int = 0
+    rows_waited: int = 0  # that others of their input overtook
     purging: WorkCounts = field(default_factory=WorkCounts)  # of looking through rows and moving those that stay
     rows_shrunk: int = 0
     rows_resident: int = 0
@@ -196,6 +197,7 @@ class BatchCounts:
             "numInputPunctuations": self.punctuations,
             "promisesBroken": self.promises_broken,
             "rowsShrunk": self.rows_shrunk,
+            "rowsWaited": self.rows_waited,
             "numRowsInMemory": self.rows_resident,
             "deferredRows": self.rows_deferred,
             "expectedResults": self.expected_results,
@@ -230,6 +232,7 @@ _SUMMED = (
     "numInputPunctuations",
     "promisesBroken",
     "rowsShrunk",
+    "rowsWaited",
     "deferredRows",
     "stateCacheHits",
 )
@@ -256,11 +259,13 @@ def report(
     seconds: float | None = None,
     plan: str | None = None,
     access: Mapping[str, str] | None = None,
+    scheduling: tuple[str, str] | None = None,
 ) -> dict[str, str]:
     """The metrics of one version, from the manifests that its partitions committed.
 
     seconds is the time in which the batch's input arrived, for rates, plan the tree of joins in words, access per
-    alias how its rows reach the others; None where nobody knows.
+    alias how its rows reach the others, scheduling the order of inputs and of the rows of each; None where nobody
+    knows.
     """
     sums: dict[str, int] = dict.fromkeys(_SUMMED, 0)
     rows, rows_in, orders = [0] * len(aliases), [0] * len(aliases), [""] * len(aliases)
@@ -290,6 +295,8 @@ def report(
     metrics["intermediateRowsTotal"] = str(intermediate)
     if plan is not None:
         metrics["plan"] = plan
+    if scheduling is not None:
+        metrics["streamScheduling"], metrics["tupleScheduling"] = scheduling
     metrics["completeness"] = f"{results / expected:.4f}" if expected > results else "1.0"
     metrics["resultsTotal"] = str(results)
     metrics["estimatedRecall"] = f"{_recall(batches):.4f}"

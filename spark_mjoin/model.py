@@ -307,6 +307,9 @@ class Settings:
     access: str | None = None  # how probes find their rows
     max_delay: float | None = None  # seconds that a batch may take; rows are shed for it
     min_recall: float | None = None  # of the results, that shedding leaves at the least
+    stream_scheduling: str = "auto"  # how the inputs of a batch take turns
+    tuple_scheduling: str = "auto"  # in which order the rows of a turn come
+    quota_rows: int | None = None  # of a turn; None: as the planner thinks
     expected: Expected = Expected()
     shim: bool = False  # whether the jar is there: it asks for metrics when a batch is done, and takes tasks' reports
 
@@ -366,6 +369,16 @@ class Room:
 
 
 @dataclass(frozen=True)
+class Schedule:
+    """In which order a batch takes in the rows of its inputs (phases/schedule.py)."""
+
+    streams: str = "sequential"  # or "priority", "random"
+    order: tuple[int, ...] = ()  # the inputs, that of the highest priority first; empty: as the query names them
+    quotas: tuple[int, ...] = ()  # rows of a turn of each input; empty: all that it has
+    tuples: str = "sequential"  # of the rows of a turn; or "value": those first that another input waits for
+
+
+@dataclass(frozen=True)
 class BatchPlan:
     """How a partition runs one batch: decided on the driver and recorded in the offset."""
 
@@ -377,6 +390,7 @@ class BatchPlan:
     access: tuple[Access, ...] = ()  # per operator; none: no direction scans
     admission: tuple[int, ...] | None = None  # per input, how much of WHOLE is let in; None: everything
     room: Room | None = None  # None: no limit, or one that `overflow` has
+    schedule: Schedule = Schedule()
 
 
 @dataclass(frozen=True)

@@ -48,7 +48,7 @@ from spark_mjoin import filesystem, metrics, sources
 from spark_mjoin.calibrate import calibrated
 from spark_mjoin.errors import OptionError, StateError
 from spark_mjoin.model import WHOLE, Expiry, JoinSpec, PartitionTask, Position, Purging, Room, Settings, SourceSpec
-from spark_mjoin.planner import access
+from spark_mjoin.planner import access, scheduling
 from spark_mjoin.planner import tree as trees
 from spark_mjoin.planner.admission import Load, Parts, Promise, least_fractions
 from spark_mjoin.planner.allocation import Flexible, MemoryParts, decide
@@ -97,8 +97,13 @@ class MJoinBatchReader(DataSourceReader):
         planner, nothing = Planner(self._spec, settings, calibrated()), [None] * settings.partitions
         before, expiry = Plan(trees.single(inputs)), Expiry((None,) * inputs) if self._spec.windowed else None
         plan = planner.next_batch(before, nothing, list(start), [0.0] * inputs, ended=True).plan
-        purging = _purging(self._spec, settings)
-        plan = replace(plan, orders=(), expiry=expiry, purging=purging)  # no batch corrects orders: tasks choose them
+        plan = replace(
+            plan,
+            orders=(),  # no batch corrects them: tasks choose
+            expiry=expiry,
+            purging=_purging(self._spec, settings),
+            schedule=scheduling.choose(self._spec, settings).schedule,
+        )
         return [
             JoinPartition(
                 PartitionTask(
@@ -324,8 +329,10 @@ class MJoinStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             for (described, source), found in zip(self._with_specs(), logs, strict=True)
         ]
         plan = trees.render(tree_of(manifests[0]), aliases) if manifests else None
-        used = access.describe(self._spec, self._planned_at(batch).of_partition(0, 1))
-        counted = metrics.report(manifests, aliases, self._settings.memory_bytes, now - before, plan, used)
+        planned = self._planned_at(batch)
+        used = access.describe(self._spec, planned.of_partition(0, 1))
+        turns = scheduling.render(planned.schedule, aliases), planned.schedule.tuples
+        counted = metrics.report(manifests, aliases, self._settings.memory_bytes, now - before, plan, used, turns)
         return counted | metrics.lag(behind)
 
     # --- partitions ------------------------------------------------------------------------------------------
@@ -439,6 +446,9 @@ class _Rates:
             self.smoothed = [(1 - share) * old + share * new / seconds for old, new in pairs]
 
 
+_CLOCKS_DIFFER = 0.004  # seconds by which the time of a file may be behind that of a process on the same machine
+
+
 @dataclass
 class _Overload:
     """The clock behind planner.admission: when sources were looked at, and how long batches took."""
@@ -462,7 +472,8 @@ class _Overload:
         taken = [sum(of) for of in zip(*(m["batch"]["rowsIn"] for m in committed), strict=True)]
         everything = (WHOLE,) * len(taken)
         overhead = max(0.0, began - self._planned)
-        self.load.note(taken, parts or everything, self._arrived, written - began, overhead)
+        worked = max(written - began, _CLOCKS_DIFFER)
+        self.load.note(taken, parts or everything, self._arrived, worked, overhead)
 
     def decide(
         self,

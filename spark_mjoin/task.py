@@ -1,13 +1,13 @@
 """One join partition in one micro-batch: the executor's whole story.
 
-    load state v ──> for each input: read its ranges ──> insert, probe, give out ──> disk work ──> commit state v + 1
-                                        over budget: rows leave memory ──┘
+    load state v ──> the inputs, as scheduled ──> insert, probe, give out ──> disk work ──> commit state v + 1
+                                 over budget: rows leave memory ──┘
 
 `run` is a pure function of the task: a retried, speculative or replayed attempt gives the same rows and commits the
 same version. It only looks at a clock to say how long it took.
 
-Inputs are taken one after the other. In the first batch this means that all but the last input find an empty partner at
-their first probe, and cost only their insertion.
+Unless they are scheduled otherwise (`phases.schedule`), inputs are taken one after the other. In the first batch this
+means that all but the last input find an empty partner at their first probe, and cost only their insertion.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from spark_mjoin import sources
 from spark_mjoin.errors import MemoryBudgetError, StateError
 from spark_mjoin.metrics import BatchCounts
 from spark_mjoin.model import WHOLE, BatchPlan, JoinSpec, PartitionTask, Position, Range
-from spark_mjoin.phases import arrival, expiry, overflow, shrinking
+from spark_mjoin.phases import arrival, expiry, overflow, promises, schedule, shrinking
 from spark_mjoin.phases.pipeline import Pipeline
 from spark_mjoin.phases.replan import replan
 from spark_mjoin.planner.tree import layout
@@ -66,8 +66,7 @@ def _advance(task: PartitionTask, ranges: Mapping[str, list[Range]], batch: Pipe
     plan = batch.plan
     if batch.state.tree != plan.tree:
         yield from replan(batch, task.spec, plan.tree)
-    arriving = ((i, rows) for i in range(len(task.spec.inputs)) for rows in read(task.spec, i, ranges))
-    yield from batch.arrivals(arriving, task.share)
+    yield from batch.arrivals(_arriving(task.spec, ranges, batch), task.share)
     if task.location is None:  # a batch read, after which nothing comes
         yield from batch.settle()
     elif plan.overflow is not None:
@@ -80,6 +79,16 @@ def _advance(task: PartitionTask, ranges: Mapping[str, list[Range]], batch: Pipe
             yield from batch.purge_disk(sum(batch.counts.rows_in) < plan.overflow.blocking_rows)
     if task.spec.gives_punctuations:
         yield from batch.punctuations(task.share)
+
+
+def _arriving(
+    spec: JoinSpec, ranges: Mapping[str, list[Range]], batch: Pipeline
+) -> Iterator[tuple[int, pa.RecordBatch]]:
+    """All rows that arrive in a batch, as they are scheduled."""
+    inputs = [read(spec, number, ranges) for number in range(len(spec.inputs))]
+    awaited = partial(promises.awaited, batch.state.root) if spec.promising else None
+    clusters = schedule.clusters(spec)
+    return schedule.merge(batch.plan.schedule, inputs, batch.version, awaited, clusters, batch.counts)
 
 
 def _commit(batch: Pipeline, positions: Mapping[str, Position]) -> bool:

@@ -13,7 +13,7 @@ from itertools import pairwise
 import numpy as np
 import pyarrow as pa
 
-from benchmarks.paper import inputs, kang, orders, punctuations, resources, windows
+from benchmarks.paper import inputs, kang, orders, punctuations, resources, scheduling, windows
 from benchmarks.paper.decomposition import decomposition
 from benchmarks.paper.inputs import MS, Stream, attribute, changing, poisson, relation
 from benchmarks.paper.machine import AHEAD, LOADED
@@ -316,6 +316,7 @@ EXPERIMENTS = {
     "kang9": Experiment(resources.memory, 1.0),
     "kang10": Experiment(resources.both, 1.0),
     "kang11": Experiment(resources.surface, 1.0),
+    "ding8": Experiment(scheduling.figure_8, 0.125),
     "ding9": Experiment(punctuations.against_xjoin, 0.25),
     "ding10": Experiment(punctuations.memory, 0.25),
     "ding11": Experiment(punctuations.immediate_or_batch, 0.25),

@@ -37,7 +37,7 @@ def against_xjoin(scale: float) -> Outcome:
     """Experiment 2, figure 9: the time that results take, in memory, and where memory is short."""
     panels, checks, table = [], list[Check](), list[list[object]]()
     for pattern in ("ordered", "random"):
-        streams = _streams(scale, pattern)
+        streams = news_and_access(scale, pattern)
         limit = BYTES * sum(s.seconds.size for s in streams.values())
         mjoin, xjoin = runs = [_run(plan, streams) for plan in (_mjoin(100), Plan("XJoin", _told_nothing()))]
         kept, spilt = short = [
@@ -98,7 +98,7 @@ def memory(scale: float) -> Outcome:
     """Experiment 2, figure 10: rows in memory."""
     panels, checks, table = [], list[Check](), list[list[object]]()
     for pattern in ("random", "ordered"):
-        streams = _streams(scale, pattern)
+        streams = news_and_access(scale, pattern)
         mjoin, xjoin = runs = [_run(plan, streams) for plan in (_mjoin(100), Plan("XJoin", _told_nothing()))]
         panels.append(Panel(pattern, runs, max(r.finished for r in runs), what="rows in memory"))
         quarters = [mjoin.finished * q / 4 for q in (1, 2, 3)]
@@ -123,7 +123,7 @@ def memory(scale: float) -> Outcome:
 
 def immediate_or_batch(scale: float) -> Outcome:
     """Experiment 3, figure 11: looking through the state after each punctuation, or after a hundred."""
-    streams = _streams(scale, "random")
+    streams = news_and_access(scale, "random")
     at_once, many = runs = [_run(_mjoin(every), streams) for every in (1, 100)]
     checks = [
         Check(
@@ -156,7 +156,8 @@ def immediate_or_batch(scale: float) -> Outcome:
 # --- inputs and plans ----------------------------------------------------------------------------------------------
 
 
-def _streams(scale: float, pattern: str) -> dict[str, Stream]:
+def news_and_access(scale: float, pattern: str) -> dict[str, Stream]:
+    """The two streams of the experiments, in an arrival pattern."""
     items = round(ITEMS * scale)
     dice = np.random.Generator(np.random.Philox(7))
     numbers = np.arange(items, dtype=np.int64)

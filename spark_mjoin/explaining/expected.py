@@ -17,7 +17,7 @@ from itertools import pairwise
 
 from spark_mjoin.explaining import sizes
 from spark_mjoin.model import LAZY, JoinSpec, OperatorSpec, Settings, Tree
-from spark_mjoin.planner import decompose, orders
+from spark_mjoin.planner import decompose, orders, scheduling
 from spark_mjoin.planner import tree as trees
 from spark_mjoin.planner.choice import Planner, between_members
 from spark_mjoin.planner.costs import Costs, Model, expected_of, inside
@@ -170,6 +170,13 @@ class Expectation:
         if self.settings.plan is None:
             return considered
         return decompose.Choice(*planner.tree(before, nothing, rates), considered.candidates)
+
+    @cached_property
+    def turns(self) -> scheduling.Choice:
+        """In which order the rows of a batch are taken in, and why."""
+        before = Plan(trees.single(len(self.spec.inputs)))
+        rates = [figure.value for figure in self.knowledge.rates]
+        return Planner(self.spec, self.settings, self.costs).schedule(before, rates)
 
     @property
     def tree(self) -> Tree:

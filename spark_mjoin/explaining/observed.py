@@ -25,6 +25,7 @@ from spark_mjoin.state.directory import Directory
 from spark_mjoin.state.manifests import Manifests
 
 _IN_CHECKPOINT = "sources/0/state"
+_OF_OFFSETS = ("streamScheduling", "tupleScheduling")  # metrics that a state does not have
 
 
 @dataclass(frozen=True)
@@ -91,7 +92,7 @@ def of_progress(spec: JoinSpec, settings: Settings, query: Any, where: str | Non
     if place is not None:
         state = of_state(spec, settings, place, str(offset["query"]))
         return Observed(
-            state.metrics,
+            {**{name: shown[name] for name in _OF_OFFSETS if name in shown}, **state.metrics},
             state.committed,
             state.tree,
             state.version,

@@ -24,6 +24,7 @@ from spark_mjoin.explaining.sections import (
     pairs_of,
     threshold,
     tree_lines,
+    turns,
     windows,
 )
 from spark_mjoin.join.expressions import render
@@ -51,6 +52,7 @@ def sections(expected: Expectation, seen: Observed) -> list[str]:
         *_plan(expected, seen, planner, statistics),
         *_orders(expected, seen, planner),
         *_access(expected, seen, planner),
+        *turns(expected, seen.metrics.get("streamScheduling")),
     ]
 
 

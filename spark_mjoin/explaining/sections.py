@@ -11,7 +11,7 @@ from spark_mjoin.explaining.drawing import INDENT, count, share, size
 from spark_mjoin.explaining.expected import ASSUMED, Expectation
 from spark_mjoin.model import JoinSpec, OperatorSpec, Settings, Tree
 from spark_mjoin.phases.overflow import FLUSH_TO, capacity
-from spark_mjoin.planner import access, decompose, orders
+from spark_mjoin.planner import access, decompose, orders, scheduling
 from spark_mjoin.planner import tree as trees
 from spark_mjoin.planner.admission import FREE_SECONDS
 from spark_mjoin.planner.choice import HORIZON_SECONDS, room_of
@@ -39,6 +39,7 @@ def foreseen(expected: Expectation) -> list[str]:
         *plan(expected),
         *probing(expected),
         *access_by_option(expected),
+        *turns(expected),
         *future(expected),
     ]
 
@@ -199,6 +200,21 @@ def access_rule(costs: Costs) -> str:
         f"{INDENT}auto: by an index, unless scans cost {access.LEAST_GAIN:.0%} less than keeping it, from counts of"
         f" probes.\n{INDENT}A row that goes into an index costs {into}, one that a scan goes over {over}"
     )
+
+
+def turns(expected: Expectation, runs: str | None = None) -> list[str]:
+    """In which order the rows of a batch are taken in; runs: of a query that runs, how it is there."""
+    choice = expected.turns
+    chosen = scheduling.render(choice.schedule, names_of(expected.spec))
+    lines = [f"{INDENT}{chosen}"]
+    if runs is not None:
+        lines = [f"{INDENT}runs: {runs}", f"{INDENT}would be chosen now: {chosen}"]
+    lines.append(f"{INDENT}because: {choice.reason}")
+    if choice.schedule.streams != "sequential":
+        lines.append(f"{INDENT}behind each input: the rows of a turn")
+    if choice.schedule.tuples == "value":
+        lines.append(f"{INDENT}within a turn: rows first that another input waits for")
+    return drawing.titled("SCHEDULING", lines)
 
 
 def threshold(spec: JoinSpec) -> str:

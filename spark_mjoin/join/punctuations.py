@@ -210,6 +210,20 @@ class Delivered:
         rows, keys = self._keys(classes)
         return rows, together([keys_of(k, self._spec.classes[c]) for c, k in zip(classes, keys, strict=True)])
 
+    def awaited(self, promises: Promises, inputs: Sequence[int]) -> Array:
+        """Which rows have a key that one of some inputs has promised not to deliver any more.
+
+        Keys that are computed are left out: rows that a filter lets not pass must not fail in them.
+        """
+        own = self._spec.inputs[self._number]
+        classes = tuple(c for c, ordinal in own.keys if isinstance(own.stored[ordinal].expr, Col))
+        rows, keys = self._keys(classes)
+        by_class = {c: keys_of(k, self._spec.classes[c]) for c, k in zip(classes, keys, strict=True)}
+        out = np.zeros(self._batch.num_rows, np.bool_)
+        for input in inputs:
+            out[rows] |= promises.excluded(input, by_class, rows.size)
+        return out
+
     def note(self, promises: Promises) -> None:
         """Add what the constraints of the input mean, now that these rows have come."""
         input, promise = self._spec.inputs[self._number], promises.of[self._number]

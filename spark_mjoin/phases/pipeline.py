@@ -80,8 +80,8 @@ class Pipeline:
             places = self.state.inputs()
             for number, batch in batches:
                 operator, member = places[number]
-                before = operator.tables[member].rows
                 found: Iterator[Bound | None]
+                before = operator.tables[member].rows
                 if passed and not shrinking.fits(self.state, operator, member, batch.num_rows, passed):
                     found = self._pass_by(operator, member, batch, share, self.parts(number))
                 else:

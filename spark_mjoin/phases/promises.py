@@ -88,6 +88,24 @@ def arriving(
     return Arriving(number, data, said, delivered)
 
 
+def awaited(state: OperatorState, number: int, batch: pa.RecordBatch) -> Array | None:
+    """Which rows of a batch another input waits for: it has promised their keys, and is not done with them.
+
+    None where none waits, or where the order of the rows is what their input promises. Punctuations are not awaited.
+    """
+    input, promises = state.spec.inputs[number], state.promises
+    waiting = [n for n, promise in enumerate(promises.of) if n != number and promise.sets]
+    if not waiting or input.clustered or input.ordered:
+        return None
+    marked, data = separate(input, batch)
+    found = Delivered(state.spec, number, data, (0, 1)).awaited(promises, waiting)
+    if marked is None:
+        return found
+    out = np.zeros(batch.num_rows, np.bool_)
+    out[~marked] = found
+    return out
+
+
 def told(spec: JoinSpec, what: Sequence[tuple[Classes, KeySet]], share: tuple[int, int]) -> Iterator[pa.RecordBatch]:
     """Punctuations of the output. Of several partitions, each tells the keys that only its own rows can have."""
     for classes, keys in what:

@@ -50,7 +50,7 @@ def make_room(state: OperatorState, room: Room, counts: BatchCounts) -> None:
     """Let the oldest rows go until the rest is below its limit."""
     assert room.parts is not None
     limit = SHRINK_TO * room.memory_bytes
-    while state.nbytes() > limit:
+    while state.nbytes() > limit and any(table.rows for table in state.tables):
         held = [table.nbytes() for table in state.tables]
         for number, kept in enumerate(divided(held, room.parts, limit)):
             if kept < held[number]:

@@ -241,15 +241,26 @@ def plan_access(
     current: Access,
     costs: Costs,
     active: bool = False,
+    briefly: bool = False,
 ) -> tuple[Access, list[Choice]]:
     """The directions of one operator that scan, from the newest manifests of all partitions that have it.
 
-    active: rows leave before every batch.
+    active: rows leave before every batch; briefly: give no reasons where it is plain that nothing will scan.
     """
     spec = place.spec
     statistics = Statistics.of_manifests(spec, figures, in_memory=True)
     counted = [_arrivals(statistics, m, len(figures)) for m in range(len(spec.inputs))]
     targets = _targets(spec, statistics, figures, counted, active)
+    if (
+        briefly
+        and not current
+        and wanted == Wanted()
+        and not any(
+            _may_be_scanned(target, [c for o, (_, c) in enumerate(counted) if o != m and c], costs)
+            for m, target in enumerate(targets)
+        )
+    ):
+        return (), []
     groups: dict[tuple[int, tuple[int, ...]], list[Direction]] = {}
     for origin in range(len(spec.inputs)):
         chosen = planned[origin] if planned else None
@@ -290,6 +301,16 @@ def _targets(
         purges = flushing + (expiring if dropped else 0.0)
         out.append(Target(rows, arrivals, purges, grows=not purges))
     return out
+
+
+def _may_be_scanned(target: Target, chunks: Sequence[float], costs: Costs) -> bool:
+    """Whether a scan by the input that comes in the fewest chunks is cheaper than an index for all.
+
+    Steps after the first may have fewer chunks still; they are looked at when one of the first may scan.
+    """
+    judged = target.rows * (GROWTH if target.grows else 1.0)
+    whole = indexing(target, sum(chunks), costs)
+    return bool(chunks) and min(chunks) * judged * costs.scan < (1 - LEAST_GAIN) * whole
 
 
 def _directions(statistics: Statistics, order: ProbeOrder, rows: float, chunks: float) -> list[Direction]:

@@ -8,10 +8,10 @@ without windows the product of all rows. Given their sum, the product is largest
 fewer rows than that gives all, and the others share the rest equally. So for two inputs it is what the paper says, and
 neither windows nor selectivities matter.
 
-Time. A batch takes `overhead`, in which no task works, and a time that grows with the rows that are let in, at the
-measured rate of service. It may take `maxDelay`; without it as long as its input took to arrive, or FREE_SECONDS. Then
-delay does not grow, and what has built up goes down. Reading the rest of the input costs time too: that lowers the
-rate of service that is measured, until the fractions fit.
+Time. A batch takes `overhead`, in which no task works, something for every row that is there, since it must be read,
+and something for every row that is let in. What these are is fitted to what batches took. A batch may take `maxDelay`;
+without it as long as its input took to arrive, or FREE_SECONDS. Then delay does not grow, and what has built up goes
+down.
 
 Promise. With `minRecall` the number of rows is raised until no result can be less likely than that: for an arriving row
 of any input, its fraction times the least ones that the others have, in the state or from now on. Sharing more rows
@@ -34,6 +34,7 @@ RECOVERY = 0.9  # of the time in which its input arrived, that a batch may take
 LEAST_PARTS = WHOLE // 1024  # of an input, that are always let in
 LEAST_WORK = 0.1  # of the time that a batch may take, that is left for tasks whatever the overhead
 FADING = 0.5  # what is left of older measurements after a batch
+FEW_ROWS = 10  # a sample with fewer says little about how many there are
 STEADY = 1.05  # fractions stay as they are while they could be raised by less
 
 Parts = tuple[int, ...]
@@ -47,30 +48,58 @@ class Load:
     rates: list[float] = field(default_factory=list)  # rows per second that arrive, let in or not; empty: not known
     offered: list[float] = field(default_factory=list)  # rows of the last batch, let in or not
     overhead: float = 0.0  # seconds of a batch before tasks begin
-    _rows: float = 0.0
-    _seconds: float = 0.0
+    _sums: list[float] = field(default_factory=lambda: [0.0] * 5)  # of products, for the fit of `costs`
 
     @property
-    def service(self) -> float:
-        """Rows that tasks take in per second; 0 where it is not known."""
-        return self._rows / self._seconds if self._seconds > 0 else 0.0
+    def is_known(self) -> bool:
+        """Whether anything is known about how long batches take."""
+        return self._sums[1] > 0
 
     def note(
         self, taken: Sequence[int], parts: Parts, arrived_seconds: float | None, worked: float, overhead: float
     ) -> None:
         """A batch is over: rows of each input that were let in, by which parts, and what it took.
 
-        arrived_seconds: in which its input had arrived; None where nobody knows, as for the first.
+        arrived_seconds: in which its input had arrived; None where nobody knows, as for the first. How long that took
+        says little either: processes and caches were cold.
         """
-        self.offered = [rows * WHOLE / part for rows, part in zip(taken, parts, strict=True)]
-        if arrived_seconds is not None and arrived_seconds > 0:
-            seen = [rows / arrived_seconds for rows in self.offered]
-            old = self.rates or seen
-            self.rates = [FADING * a + (1 - FADING) * b for a, b in zip(old, seen, strict=True)]
+        before = self.offered or [0.0] * self.inputs
+        self.offered = [
+            max(rows * WHOLE / part, FADING * old if part < WHOLE and rows < FEW_ROWS else 0.0)
+            for rows, part, old in zip(taken, parts, before, strict=True)
+        ]
+        if arrived_seconds is None or arrived_seconds <= 0:
+            return
+        seen = [rows / arrived_seconds for rows in self.offered]
+        old = self.rates or seen
+        self.rates = [FADING * a + (1 - FADING) * b for a, b in zip(old, seen, strict=True)]
         if sum(taken) and worked > 0:
-            self.overhead = FADING * self.overhead + (1 - FADING) * overhead if self._seconds else overhead
-            self._rows = FADING * self._rows + sum(taken)
-            self._seconds = FADING * self._seconds + worked
+            self.overhead = FADING * self.overhead + (1 - FADING) * overhead if self.is_known else overhead
+            n, a = sum(self.offered), sum(taken)
+            new = (n * n, a * a, n * a, n * worked, a * worked)
+            self._sums = [FADING * x + y for x, y in zip(self._sums, new, strict=True)]
+
+    def costs(self) -> tuple[float, float]:
+        """Seconds that tasks take for each row that is there, and for each that is let in besides: a least-squares fit.
+
+        While everything is let in the two cannot be told apart, and all is laid to the second.
+        """
+        nn, aa, na, nt, at = self._sums
+        determinant = nn * aa - na * na
+        if determinant > 1e-6 * nn * aa:
+            each, let_in = (nt * aa - at * na) / determinant, (at * nn - nt * na) / determinant
+            if each >= 0 and let_in > 0:
+                return each, let_in
+            if let_in <= 0:  # reading is nearly all
+                let_in = LEAST_WORK * at / aa
+                return max(0.0, (nt - let_in * na) / nn), let_in
+        return 0.0, at / aa
+
+    def capacity(self, rows: float, seconds: float) -> float:
+        """How many of so many rows can be let in, for a batch to take no longer than that."""
+        each, let_in = self.costs()
+        left = seconds - self.overhead - each * rows
+        return max(left, LEAST_WORK * seconds) / let_in
 
     def expected(self, seconds: float | None) -> list[float]:
         """Rows of each input in the next batch, which arrived in so many seconds; None: as many as in the last."""
@@ -93,10 +122,10 @@ def admit(load: Load, before: Parts | None, seconds: float | None, promise: Prom
     if seconds is None and promise.max_delay is None:
         return everything  # delay cannot grow
     rows = load.expected(seconds)
-    if not rows or not load.service:
+    if not rows or not load.is_known:
         return before or everything
     may_take = promise.max_delay or max(FREE_SECONDS, RECOVERY * (seconds or 0.0))
-    capacity = load.service * max(may_take - load.overhead, LEAST_WORK * may_take)
+    capacity = load.capacity(sum(rows), may_take)
     if sum(rows) <= capacity:
         return everything
     parts = _parts(rows, capacity)

@@ -187,6 +187,7 @@ def divide_all(
     """
     spans = [min(span, HORIZON_SECONDS) for span in spans]
     caps = [rate * span * size for rate, span, size in zip(rates, spans, row_bytes, strict=True)]
+    memory = min(memory, sum(caps))
 
     def let_in(windows: Sequence[float]) -> list[float]:
         rows = [w / size for w, size in zip(windows, row_bytes, strict=True)]
@@ -203,7 +204,11 @@ def divide_all(
             return -1.0
         return results(let_in(windows), [w / size for w, size in zip(windows, row_bytes, strict=True)])
 
-    beginnings = [shares(caps, memory)]
+    fair = shares(rates, capacity)
+    beginnings = [
+        shares(caps, memory),
+        divide(fair, [rate * span for rate, span in zip(fair, spans, strict=True)], row_bytes, memory),
+    ]
     for prober in range(len(rates)):
         beginnings.append(shares([0.0 if i == prober else cap for i, cap in enumerate(caps)], memory))
     best: list[float] = [0.0] * len(rates)
@@ -211,7 +216,8 @@ def divide_all(
         needed = sum(w / size / span for w, size, span in zip(begun, row_bytes, spans, strict=True))
         scale = min(1.0, 0.999 * capacity / needed) if needed else 1.0
         best = max(best, _searched([w * scale for w in begun], caps, memory, value), key=value)
-    return let_in(best), best
+    rows = let_in(best)
+    return rows, divide(rows, [rate * span for rate, span in zip(rows, spans, strict=True)], row_bytes, memory)
 
 
 def _searched(

@@ -2,7 +2,8 @@
 
     manifests ──> statistics ──> tree of joins (decompose)  ──> probing orders of each operator (orders)
              │                                                      └──> which probes scan (access)
-             └──> the state manager: disk work, and inputs that wait (manager)
+             ├──> the state manager: disk work, and inputs that wait (manager)
+             └──> the order in which rows are taken in (scheduling)
 
 The tree is looked at again when the rows have grown by LOOK_AGAIN: a join of seven inputs has thousands of trees, and
 another one pays only over a longer time. And not before the join has worked PATIENCE times as long as looking takes.
@@ -24,7 +25,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from spark_mjoin.model import Access, JoinSpec, OperatorSpec, Settings, Tree
-from spark_mjoin.planner import access, decompose, manager, orders
+from spark_mjoin.planner import access, decompose, manager, orders, scheduling
 from spark_mjoin.planner import tree as trees
 from spark_mjoin.planner.costs import Costs, expected_of, inside
 from spark_mjoin.planner.plan import Orders, Overflow, Plan
@@ -70,13 +71,18 @@ class Planner:
         tree, reason = self.tree(before, committed, rates) if moving else (before.tree, "")
         reasons = [f"plan {trees.render(tree, self.aliases)}: {reason}"] if tree != before.tree else []
         planned, choices = before.orders, list[orders.Choice]()
+        scans, ways = before.access, list[access.Choice]()
         if tree != before.tree or self._has_news(committed):
             planned, choices = self.orders(tree, before, committed)
+            if moving:
+                scans, ways = self.access(tree, replace(before, orders=planned), committed, briefly=True)
         reasons += [f"probing order of {c.reason}" for c in choices if c.changed]
-        scans, ways = self.access(tree, replace(before, orders=planned), committed) if moving else (before.access, [])
         reasons += [f"access to {way.reason}" for way in ways if way.changed]
         overflow, has_debt = self._overflow(tree, before, committed, moving, ended)
-        return Planned(Plan(tree, planned, overflow, access=scans), has_debt, tuple(reasons))
+        turns = self.schedule(before, rates)
+        if turns.schedule != before.schedule:
+            reasons.append(f"scheduling {scheduling.render(turns.schedule, self.aliases)}: {turns.reason}")
+        return Planned(Plan(tree, planned, overflow, access=scans, schedule=turns.schedule), has_debt, tuple(reasons))
 
     @property
     def aliases(self) -> list[str]:
@@ -166,7 +172,9 @@ class Planner:
 
     # --- access ----------------------------------------------------------------------------------------------
 
-    def access(self, tree: Tree, before: Plan, committed: Committed) -> tuple[tuple[Access, ...], list[access.Choice]]:
+    def access(
+        self, tree: Tree, before: Plan, committed: Committed, briefly: bool = False
+    ) -> tuple[tuple[Access, ...], list[access.Choice]]:
         """The directions of every operator of the tree that scan, and how they came to be; orders are before.orders."""
         wanted = access.parse(self.settings.access, self.spec)
         planned: list[Access] = []
@@ -178,10 +186,17 @@ class Planner:
                 current = before.access[place.number] if before.tree == tree and before.access else ()
                 of_orders = before.orders[place.number] if before.orders else ()
                 active = self.settings.expiry == "active" or self.settings.overflow == "fail"
-                own, made = access.plan_access(place, figures, of_orders, wanted, current, self.costs, active)
+                own, made = access.plan_access(place, figures, of_orders, wanted, current, self.costs, active, briefly)
             planned.append(own)
             choices += made
         return tuple(planned), choices
+
+    # --- the order of arrival ----------------------------------------------------------------------------------
+
+    def schedule(self, before: Plan, rates: Sequence[float]) -> scheduling.Choice:
+        """How the inputs take turns; the user's rates count while there are no others."""
+        known = rates if any(rates) else expected_of(self.spec, self.settings.expected)[0]
+        return scheduling.choose(self.spec, self.settings, known, before.schedule)
 
     # --- memory and disk -------------------------------------------------------------------------------------
 

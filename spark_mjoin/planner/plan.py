@@ -11,7 +11,18 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from spark_mjoin.model import Access, BatchPlan, DiskWork, Expiry, OverflowPlan, Purging, Room, Settings, Tree
+from spark_mjoin.model import (
+    Access,
+    BatchPlan,
+    DiskWork,
+    Expiry,
+    OverflowPlan,
+    Purging,
+    Room,
+    Schedule,
+    Settings,
+    Tree,
+)
 from spark_mjoin.planner import tree as trees
 
 Orders = tuple[tuple[tuple[int, ...] | None, ...], ...]  # per operator and member, the members that it probes
@@ -71,11 +82,22 @@ class Plan:
     access: tuple[Access, ...] = ()
     admission: tuple[int, ...] | None = None  # per input, how much of WHOLE is let in
     room: Room | None = None  # of all partitions
+    schedule: Schedule = Schedule()
 
     def of_partition(self, partition: int, partitions: int) -> BatchPlan:
         overflow = None if self.overflow is None else self.overflow.of_partition(partition, partitions)
         room = None if self.room is None else Room(self.room.memory_bytes // partitions, self.room.parts)
-        return BatchPlan(self.tree, self.orders, overflow, self.expiry, self.purging, self.access, self.admission, room)
+        return BatchPlan(
+            self.tree,
+            self.orders,
+            overflow,
+            self.expiry,
+            self.purging,
+            self.access,
+            self.admission,
+            room,
+            self.schedule,
+        )
 
     def to_json(self, inputs: int) -> dict[str, Any]:
         """For the offset of a join of so many inputs; empty where nothing is out of the ordinary."""
@@ -96,6 +118,8 @@ class Plan:
             out["admission"] = list(self.admission)
         if self.room is not None:
             out["room"] = {"memory": self.room.memory_bytes, "parts": self.room.parts}
+        if self.schedule != Schedule():
+            out["schedule"] = vars(self.schedule)
         return out
 
     @staticmethod
@@ -115,4 +139,8 @@ class Plan:
         if "room" in body:
             parts = body["room"]["parts"]
             room = Room(body["room"]["memory"], None if parts is None else tuple(parts))
-        return Plan(tree, orders, overflow, expiry, purging, access, admission, room)
+        schedule = Schedule()
+        if "schedule" in body:
+            taken = body["schedule"]
+            schedule = Schedule(taken["streams"], tuple(taken["order"]), tuple(taken["quotas"]), taken["tuples"])
+        return Plan(tree, orders, overflow, expiry, purging, access, admission, room, schedule)

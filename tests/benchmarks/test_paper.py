@@ -35,6 +35,13 @@ def test_figure_13_at_the_command_line(tmp_path: Path, capsys: pytest.CaptureFix
     assert (tmp_path / "fig13.png").stat().st_size > 5_000
 
 
+def test_ding_figure_8_at_the_command_line(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["--only", "ding8", "--scale", "0.03", "--out", str(tmp_path)]) == 0
+    said = capsys.readouterr().out
+    assert said.count("  OK: ") >= 3 and "FAILED" not in said
+    assert (tmp_path / "ding8.png").stat().st_size > 5_000
+
+
 def test_figures_9_to_11_of_ding_at_the_command_line(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["--only", "ding9,ding10,ding11", "--scale", "0.1", "--out", str(tmp_path)]) == 0
     said = capsys.readouterr().out

@@ -106,7 +106,8 @@ def test_every_metric_is_documented_and_exists() -> None:
         "orders": ["o > p"],
         "operators": [{"rows": [1]}],
     }
-    reported = metrics.report([manifest], ["o"], 1, 1.0, "(o p)", {"o": "p: hash"}) | metrics.lag([0])
+    turns = ("sequential", "value")
+    reported = metrics.report([manifest], ["o"], 1, 1.0, "(o p)", {"o": "p: hash"}, turns) | metrics.lag([0])
     expected = {re.sub("^o(?=[AENPR])", "<alias>", name) for name in reported}
     assert {cells[0].strip("`") for cells in rows("Metrics")} == expected
 

@@ -155,6 +155,19 @@ def test_access_is_planned_from_counts_of_probes() -> None:
     assert scans_of([figures((1000, 1_000_000), (2000, 400_000), (200, 8), dropped=1)]) == set()  # a comes often
 
 
+def test_what_cannot_pay_is_not_looked_at_any_closer() -> None:
+    often = figures((1_000_000, 1_000_000), (40_000, 40_000), (40, 40), dropped=1)
+    slow = figures((1000, 1_000_000), (20, 400_000), (2, 8), dropped=1)
+
+    def brief(of: Any, current: tuple[tuple[int, int], ...] = ()) -> tuple[Any, bool]:
+        scans, choices = plan_access(place(), [of], (), Wanted(), current, HERE, briefly=True)
+        return scans, bool(choices)
+
+    assert brief(often) == ((), False)
+    assert brief(often, current=((0, 1),)) == ((), True)
+    assert brief(slow) == (((0, 1),), True)
+
+
 def test_streams_that_grow_alike_look_up() -> None:
     """From the first batch on, when a scan of the few rows would be cheaper than an index of them."""
     for batch in range(1, 20):

@@ -129,11 +129,42 @@ def test_without_evidence_it_stays_as_it_was() -> None:
 
 def test_where_nothing_arrives_any_more_only_max_delay_sheds() -> None:
     load = Load(2)
-    load.note([90_000, 10_000], (WHOLE, WHOLE), None, 10.0, 0.0)
+    load.note([90_000, 10_000], (WHOLE, WHOLE), 1.0, 10.0, 0.0)
     assert admit(load, None, None, Promise(), [1.0, 1.0]) == (WHOLE, WHOLE)
     assert admit(load, None, None, Promise(min_recall=0.5), [1.0, 1.0]) == (WHOLE, WHOLE)
     big, small = admit(load, None, None, Promise(max_delay=5.0), [1.0, 1.0])
     assert small == WHOLE and big / WHOLE == pytest.approx(40_000 / 90_000, rel=0.01)
+
+
+def test_what_reading_costs_is_told_apart_from_what_joining_costs() -> None:
+    """Under overload that reading alone nearly fills the time: batches come down to it, and do not grow."""
+    load, parts, took, known = Load(2), None, 2.0, []
+    for _ in range(30):
+        parts = admit(load, parts, took, Promise(), [1.0, 1.0])
+        rows = [3000.0 * took, 500.0 * took]
+        taken = [round(r * p / WHOLE) for r, p in zip(rows, parts, strict=True)]
+        worked = sum(rows) / 5000 + sum(taken) / 2000
+        load.note(taken, parts, took, worked, 0.1)
+        took, known = worked + 0.1, [*known, load.costs()]
+    assert took < 1.1 * FREE_SECONDS
+    each, let_in = known[5]
+    assert each == pytest.approx(1 / 5000, rel=0.05) and let_in == pytest.approx(1 / 2000, rel=0.05)
+
+
+def test_a_sample_without_rows_does_not_mean_that_there_are_none() -> None:
+    load = Load(2)
+    load.note([200, 200], (WHOLE, WHOLE), 1.0, 1.0, 0.0)
+    load.note([0, 0], (LEAST_PARTS, LEAST_PARTS), 1.0, 0.5, 0.0)
+    assert load.offered == [100.0, 100.0]
+    load.note([0, 20], (WHOLE, LEAST_PARTS), 1.0, 0.5, 0.0)
+    assert load.offered == [0.0, 20 * 1024]
+
+
+def test_the_first_batch_says_nothing_about_time() -> None:
+    load = Load(2)
+    load.note([10, 10], (WHOLE, WHOLE), None, 1e6, 0.0)
+    assert not load.is_known and load.offered == [10, 10]
+    assert admit(load, None, 1.0, Promise(max_delay=1.0), [1.0, 1.0]) == (WHOLE, WHOLE)
 
 
 def test_a_little_is_always_let_in() -> None:

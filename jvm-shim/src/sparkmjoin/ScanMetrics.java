@@ -46,6 +46,7 @@ public final class ScanMetrics {
     DESCRIPTIONS.put("promisesBroken", "promises broken");
     DESCRIPTIONS.put("rowsShed", "rows shed");
     DESCRIPTIONS.put("rowsShrunk", "rows given up for lack of memory");
+    DESCRIPTIONS.put("rowsWaited", "rows that others of their input overtook");
     DESCRIPTIONS.put("rowsLate", "rows that came too late");
     DESCRIPTIONS.put("deferredRows", "rows whose results are not complete");
     DESCRIPTIONS.put("resultsTotal", "results since the query began");
