@@ -266,9 +266,12 @@ def gather(state: OperatorState, views: Sequence[View]) -> None:
             own = fresh if promises.of[number].ended else promises.of[number].sets.get(classes)
             if own is not None and fresh:
                 told = _united(told, _absent(spec, common(fresh, own), classes, number, views[number]))
+        if classes in promises.given:  # a range of strings is not cut, so keys inside it may have been told before
+            told = minus(told, promises.given[classes])
         if told:
             promises.given[classes] = _united(promises.given.get(classes, promises.empty(classes)), told)
             state.told.append((classes, told))
+            promises.end_given |= told.is_all
     if not promises.end_given and any(
         promise.ended and not view.rows and not view.unseen.any()
         for promise, view in zip(promises.of, views, strict=True)

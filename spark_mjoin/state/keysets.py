@@ -116,6 +116,11 @@ class WordSet:
     def entries(self) -> int:
         return int(self.lows.size)
 
+    @property
+    def is_all(self) -> bool:
+        """Whether every word is in it."""
+        return self.lows.size == 1 and int(self.lows[0]) == FIRST and int(self.highs[0]) == LAST
+
     def add(self, keys: Array) -> None:
         self._unite(keys, keys)
 
@@ -204,6 +209,11 @@ class ByteSet:
     def entries(self) -> int:
         return len(self.values) + len(self.ranges)
 
+    @property
+    def is_all(self) -> bool:
+        """Whether every string is in it."""
+        return self.ranges == [(None, None)]
+
     def add(self, keys: pa.Array) -> None:
         self.values = _sorted(pa.concat_arrays([self.values, keys]))
 
@@ -211,6 +221,7 @@ class ByteSet:
         """Ranges that meet become one; they do not touch, since there is always something between two strings."""
         if low is not None and high is not None and low > high:
             return
+        low = low or None  # nothing is before the empty string
         rest = []
         for a, b in self.ranges:
             if (b is None or low is None or b >= low) and (a is None or high is None or a <= high):

@@ -76,8 +76,11 @@ class Promises:
 
     def add_range(self, input: int, key_class: int, low: Any, high: Any) -> None:
         """The same for all keys of a range, whose ends belong to it; None is open."""
-        self._set(input, (key_class,)).add_range(low, high)
+        of = self._set(input, (key_class,))
+        of.add_range(low, high)
         self._changed()
+        if of.is_all:  # a row without a key joins nothing
+            self.end(input)
 
     def end(self, input: int) -> None:
         self.of[input].ended = True

@@ -56,7 +56,7 @@ def overflow_options(draw: st.DrawFn, case: PromiseCase) -> dict[str, str]:
 
 
 @given(promise_cases())
-@settings(max_examples=60)
+@settings(max_examples=40)
 def oracle_promises_change_no_result(case: PromiseCase) -> None:
     assert data_of(case, engine(case)) == case.results()
 
@@ -68,7 +68,7 @@ def oracle_faults_with_promises(data: st.DataObject, case: PromiseCase) -> None:
 
 
 @given(st.data(), promise_cases(faults=EXACT_FAULTS))
-@settings(max_examples=60)
+@settings(max_examples=40)
 def oracle_promises_under_overflow(data: st.DataObject, case: PromiseCase) -> None:
     assert data_of(case, engine(case, **data.draw(overflow_options(case)))) == case.results()
 
@@ -83,7 +83,7 @@ def matching(told: dict[str, Any], case: PromiseCase, row: dict[str, Any]) -> bo
 
 
 @given(st.data(), promise_cases(shapes=(STAR, PAIR), emit=True, faults=EXACT_FAULTS))
-@settings(max_examples=50)
+@settings(max_examples=30)
 def oracle_what_is_told_holds_and_is_told_once(data: st.DataObject, case: PromiseCase) -> None:
     options = data.draw(st.one_of(st.just({}), overflow_options(case)))
     tables = engine(case, **options)
@@ -125,7 +125,7 @@ def _is_over(case: PromiseCase, key: int) -> bool:
 
 
 @given(st.data(), promise_cases(shapes=(STAR, STAR, PAIR)))
-@settings(max_examples=50)
+@settings(max_examples=30)
 def oracle_a_row_that_has_left_is_never_needed(data: st.DataObject, case: PromiseCase) -> None:
     """When rows leave, by key, no result that is not out yet has a row with that key that has come."""
     options = data.draw(st.one_of(st.just({}), overflow_options(case)))

@@ -208,6 +208,17 @@ def test_a_range_a_list_and_the_end_of_an_input(tmp_path: Path) -> None:
     assert told == [*constants, *ranges, (None, None, None)], "1 has become one with all below it"
 
 
+@pytest.mark.parametrize("text", [False, True])
+def test_ranges_of_all_keys_are_the_end_and_told_once(tmp_path: Path, text: bool) -> None:
+    key, ends = (pa.string(), ("b", "a")) if text else (pa.int64(), (2, 1))
+    schema = pa.schema([("k", key), ("n", pa.int64()), ("p", pa.bool_()), ("lo", key), ("hi", key)])
+    said = [[{"p": True, "hi": ends[0]}, {"p": True, "lo": ends[1]}], [{"p": True}]]
+    given = {"a": [pa.Table.from_pylist([], schema)] * 2, "b": [pa.Table.from_pylist(rows, schema) for rows in said]}
+    options = punctuated("b", purge="immediate", emitPunctuations="true") | {"source.b.punctuationRange": "lo, hi"}
+    done = Promising(given, TWO, tmp_path, **options).to_the_end()
+    assert [sum(t.column("punctuation").to_pylist()) for t in done.results] == [1, 0]
+
+
 def test_a_punctuation_about_another_column_does_not_end_the_input(tmp_path: Path) -> None:
     a = [pa.table({"k": [1], "n": [1]}), pa.table({"k": [1], "n": [2]})]
     b = [
