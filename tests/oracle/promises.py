@@ -17,6 +17,7 @@ from tests.harness import CRASH, OK, TORN, TWICE, Rows
 
 STAR, PAIR, CHAIN, CYCLE = "star", "pair", "chain", "cycle"
 EXACT_FAULTS = (CRASH, TORN, TWICE)
+SPAN = 10  # seconds of event time of a batch
 LETTERS = ["", "a", "ab", "b", "ba", "c"]  # in order
 
 
@@ -81,12 +82,20 @@ class PromiseCase:
     schedule: tuple[str, ...] = ()
     every: int = 1
     emit: bool = False
-    window: int | None = None  # in rows far beyond what there is, so that only the machinery of windows is on
+    window: int | None = None  # seconds of event time; every batch has SPAN of them, in any order
 
     def scripts(self) -> dict[str, list[pa.Table]]:
-        return {f"r{i}": [self._table(b) for b in given.batches] for i, given in enumerate(self.inputs)}
+        return {
+            f"r{i}": [self._table(i, number, batch) for number, batch in enumerate(given.batches)]
+            for i, given in enumerate(self.inputs)
+        }
 
-    def _table(self, batch: Sequence[Row]) -> pa.Table:
+    @staticmethod
+    def time(input: int, batch: int, row: Data) -> int:
+        """Seconds; no row is late by more than SPAN."""
+        return SPAN * batch + (7 * row.n + 3 * input) % SPAN
+
+    def _table(self, input: int, number: int, batch: Sequence[Row]) -> pa.Table:
         dtype = pa.string() if self.text else pa.int64()
 
         def key(value: int | None) -> Any:
@@ -110,6 +119,10 @@ class PromiseCase:
                 "k": pa.array([constant(row, "k") for row in batch], dtype),
                 "m": pa.array([constant(row, "m") for row in batch], dtype),
                 "v": pa.array([row.v if isinstance(row, Data) else None for row in batch], pa.int64()),
+                "t": pa.array(
+                    [10**6 * self.time(input, number, row) if isinstance(row, Data) else None for row in batch],
+                    pa.timestamp("us", "UTC"),
+                ),
                 "p": pa.array([isinstance(row, Punctuation) for row in batch], pa.bool_()),
                 "ks": pa.array([values(row) for row in batch], pa.list_(dtype)),
                 "low": pa.array([end(row, 0) for row in batch], dtype),
@@ -150,7 +163,9 @@ class PromiseCase:
     def options(self) -> dict[str, str]:
         out = {"partitions": str(self.partitions), "purge": "batch", "purgeEvery": str(self.every)}
         if self.window is not None:
-            out["window"] = f"{self.window} rows"
+            out["window"] = f"{self.window} seconds"
+            for name in self.names:
+                out |= {f"source.{name}.timestamp": "t", f"source.{name}.watermark": f"{SPAN} seconds"}
         if self.emit:
             out["emitPunctuations"] = "true"
         for i, given in enumerate(self.inputs):
@@ -181,7 +196,9 @@ class PromiseCase:
         for combination in product(*self.members()):
             rows = [row for _, row in combination]
             pairs = [(getattr(rows[a], x), getattr(rows[b], y)) for a, x, b, y in self.conditions()]
-            if all(left is not None and left == right for left, right in pairs):
+            times = [self.time(i, batch, row) for i, (batch, row) in enumerate(combination)]
+            inside = self.window is None or min(times) > max(times) - self.window
+            if inside and all(left is not None and left == right for left, right in pairs):
                 yield combination
 
     def results(self) -> Rows:
@@ -218,7 +235,7 @@ def promise_cases(
         schedule=tuple(draw(st.lists(st.sampled_from([OK, *faults]), max_size=6))) if faults else (),
         every=draw(st.sampled_from([1, 1, 2, 100])),
         emit=emit and not ranges_of(givens, partitions),
-        window=draw(st.sampled_from([None, None, 1000])),
+        window=draw(st.sampled_from([None, None, 4, 12, 1000])),
     )
 
 
