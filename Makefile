@@ -10,7 +10,7 @@ export PYSPARK_PYTHON := $(abspath $(BIN)/python)
 export PYSPARK_DRIVER_PYTHON := $(PYSPARK_PYTHON)
 
 .DEFAULT_GOAL := help
-.PHONY: help install jar demo test test-matrix lint types bench paper format clean
+.PHONY: help install jar demo test fuzz test-matrix lint types bench paper format clean
 
 help: ## list the targets
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  make %-11s %s\n", $$1, $$2}'
@@ -37,6 +37,9 @@ types: $(STAMP) ## mypy, strict on the package
 
 test: lint types jar ## lint, types and all tests: what CI runs
 	$(BIN)/python -m pytest -n 2
+
+fuzz: $(STAMP) ## the generated tests with many more cases each; SPARK_MJOIN_EXAMPLES says how many times as many
+	SPARK_MJOIN_EXAMPLES=$${SPARK_MJOIN_EXAMPLES:-5} $(BIN)/python -m pytest -n 2 tests/oracle tests/planner tests/phases tests/kernel
 
 test-matrix: $(STAMP) jar ## the tests on Spark with each version that is claimed, and that others are refused
 	@test -x $(OLDEST)/bin/python || $(PYTHON) -m venv $(OLDEST)

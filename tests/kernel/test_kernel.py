@@ -9,10 +9,11 @@ from types import ModuleType
 import numba as nb
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from spark_mjoin.kernel import ALL_BITS, fast, slow
+from tests.examples import examples
 
 TWINS = pytest.mark.parametrize("kernel", [fast, slow], ids=["fast", "slow"])
 KERNELS = [name for name, f in vars(slow).items() if inspect.isfunction(f) and not name.startswith("_")]
@@ -107,7 +108,7 @@ def follow(
 @TWINS
 @pytest.mark.parametrize("mask", [ALL_BITS, FEW_BITS], ids=["all-bits", "collisions"])
 @given(build=words, probing=words, rounds=st.integers(0, 4), room=st.integers(1, 7), pieces=st.integers(1, 3))
-@settings(max_examples=60)
+@examples(60)
 def oracle_probe_finds_equal_words(
     kernel: ModuleType, mask: np.uint64, build: list[int], probing: list[int], rounds: int, room: int, pieces: int
 ) -> None:
@@ -129,7 +130,7 @@ def oracle_probe_finds_equal_words(
 @TWINS
 @pytest.mark.parametrize("mask", [ALL_BITS, FEW_BITS], ids=["all-bits", "collisions"])
 @given(build=values, probing=values, rounds=st.integers(0, 2), room=st.integers(1, 7))
-@settings(max_examples=60)
+@examples(60)
 def oracle_probe_and_verify_find_equal_bytes(
     kernel: ModuleType, mask: np.uint64, build: list[bytes], probing: list[bytes], rounds: int, room: int
 ) -> None:
@@ -153,7 +154,7 @@ def oracle_probe_and_verify_find_equal_bytes(
 @TWINS
 @pytest.mark.parametrize("dtype", [np.int64, np.uint64], ids=["words", "hashes"])
 @given(target=words, probing=words, rounds=st.integers(0, 3), room=st.integers(1, 7), block=st.integers(1, 30))
-@settings(max_examples=60)
+@examples(60)
 def oracle_a_scan_finds_equal_values(
     kernel: ModuleType, dtype: type, target: list[int], probing: list[int], rounds: int, room: int, block: int
 ) -> None:
@@ -184,7 +185,7 @@ def test_verify_words_keeps_equal_pairs_in_order(kernel: ModuleType) -> None:
 
 @TWINS
 @given(strings=values, picks=st.lists(st.integers(0, 39), max_size=50))
-@settings(max_examples=60)
+@examples(60)
 def test_gathered_bytes_are_those_of_the_rows(kernel: ModuleType, strings: list[bytes], picks: list[int]) -> None:
     rows = np.array([p % len(strings) for p in picks] if strings else [], np.int32)
     offsets, data = flat(strings)

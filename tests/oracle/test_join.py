@@ -6,12 +6,13 @@ from pathlib import Path
 import duckdb
 import pyarrow as pa
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 
 from spark_mjoin import kernel, task
 from spark_mjoin.errors import OptionError
 from spark_mjoin.join import operator
 from spark_mjoin.kernel import slow
+from tests.examples import examples
 from tests.harness import ABANDONED, LIMITED, Rows, reader, rows, run, scripted
 from tests.oracle.cases import Case, cases
 
@@ -49,14 +50,14 @@ def probing(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> 
 
 @pytest.mark.usefixtures("probing")
 @given(cases())
-@settings(max_examples=150)
+@examples(150)
 def oracle_results_are_those_of_duckdb(case: Case) -> None:
     assert mjoin_rows(case) == duckdb_rows(case)
 
 
 @pytest.mark.usefixtures("probing")
 @given(cases(most_inputs=3, faults=True))
-@settings(max_examples=150)
+@examples(150)
 def oracle_faults_neither_lose_nor_repeat_results(case: Case) -> None:
     expected = duckdb_rows(case)
     for batch, fault in enumerate(case.schedule):
@@ -67,20 +68,20 @@ def oracle_faults_neither_lose_nor_repeat_results(case: Case) -> None:
 
 @pytest.mark.usefixtures("probing", "overflow")
 @given(cases())
-@settings(max_examples=40)
+@examples(40)
 def oracle_results_are_those_of_duckdb_under_overflow(case: Case) -> None:
     assert mjoin_rows(case) == duckdb_rows(case)
 
 
 @pytest.mark.usefixtures("overflow")
 @given(cases(most_inputs=3, most_rows=6))
-@settings(max_examples=10)
+@examples(10)
 def differential_slow_kernels_give_the_same_results_under_overflow(case: Case) -> None:
     differential_slow_kernels_give_the_same_results.hypothesis.inner_test(case)
 
 
 @given(cases(most_inputs=3, most_rows=6))
-@settings(max_examples=40)
+@examples(40)
 def differential_slow_kernels_give_the_same_results(case: Case) -> None:
     with pytest.MonkeyPatch.context() as patch:
         for name in kernel.__all__:
@@ -91,14 +92,14 @@ def differential_slow_kernels_give_the_same_results(case: Case) -> None:
 
 
 @given(cases(most_inputs=10, most_rows=3))
-@settings(max_examples=40)
+@examples(40)
 def oracle_ten_inputs(case: Case) -> None:
     assert mjoin_rows(case) == duckdb_rows(case)
 
 
 @pytest.mark.usefixtures("overflow")
 @given(cases(most_inputs=10, most_rows=3))
-@settings(max_examples=10)
+@examples(10)
 def oracle_ten_inputs_under_overflow(case: Case) -> None:
     assert mjoin_rows(case) == duckdb_rows(case)
 

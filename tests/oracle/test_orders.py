@@ -11,7 +11,7 @@ import duckdb
 import numpy as np
 import pyarrow as pa
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 
 from spark_mjoin.config import Options
 from spark_mjoin.metrics import BatchCounts
@@ -23,6 +23,7 @@ from spark_mjoin.planner.orders import Probing, Targets
 from spark_mjoin.schema import canonical_schema
 from spark_mjoin.state.manifests import Manifests
 from spark_mjoin.state.operator import OperatorState
+from tests.examples import examples
 from tests.harness import CRASH, OK, TORN, TWICE, ReadAllAvailable, Rows, reader, rows, run, scripted
 from tests.oracle.cases import Case, cases
 
@@ -49,7 +50,7 @@ def joined(case: Case, spec: JoinSpec, probing: Probing) -> Rows:
 
 
 @given(cases())
-@settings(max_examples=100)
+@examples(100)
 def differential_every_order_gives_the_same_results(case: Case) -> None:
     options = Options.parse({"query": case.query, **{f"source.{a}.format": "arrow" for a in case.scripts}})
     spec = plan_join(options, [canonical_schema(case.scripts[s.alias][0].schema) for s in options.sources])
@@ -62,7 +63,7 @@ def differential_every_order_gives_the_same_results(case: Case) -> None:
 
 
 @given(cases(faults=True))
-@settings(max_examples=100)
+@examples(100)
 def differential_orders_that_follow_every_probe_give_the_same_results(case: Case) -> None:
     """Changed on no evidence to speak of, over partitions, restarts and repetitions."""
     schedule = [fault if fault in (CRASH, TORN, TWICE) else OK for fault in case.schedule]

@@ -4,10 +4,11 @@ import tempfile
 from pathlib import Path
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from spark_mjoin import flush, task
+from tests.examples import examples
 from tests.harness import ABANDONED, LIMITED, Rows, rows, run, scripted
 from tests.oracle.cases import Case, cases
 from tests.oracle.test_join import duckdb_rows
@@ -39,14 +40,14 @@ def overflow_rows(case: Case, options: dict[str, str]) -> Rows:
 
 
 @given(overflowing())
-@settings(max_examples=200)
+@examples(200)
 def oracle_overflow_gives_what_duckdb_gives(given_case: tuple[Case, dict[str, str]]) -> None:
     case, options = given_case
     assert overflow_rows(case, options) == duckdb_rows(case)
 
 
 @given(overflowing(most_inputs=3, faults=True))
-@settings(max_examples=150)
+@examples(150)
 def oracle_faults_under_overflow(given_case: tuple[Case, dict[str, str]]) -> None:
     case, options = given_case
     found, expected = overflow_rows(case, options), duckdb_rows(case)
@@ -58,6 +59,6 @@ def oracle_faults_under_overflow(given_case: tuple[Case, dict[str, str]]) -> Non
 
 @pytest.mark.parametrize("policy", POLICIES)
 @given(cases(most_inputs=3, star_only=True))
-@settings(max_examples=40)
+@examples(40)
 def oracle_every_policy_on_stars(policy: str, case: Case) -> None:
     assert overflow_rows(case, {"memory": "20k", "flush": policy}) == duckdb_rows(case)

@@ -10,12 +10,13 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute
 import pytest
-from hypothesis import event, given, settings
+from hypothesis import event, given
 from hypothesis import strategies as st
 
 from spark_mjoin import flush, task
 from spark_mjoin.phases import arrival
 from spark_mjoin.state.operator import OperatorState
+from tests.examples import examples
 from tests.harness import ReadAllAvailable, Rows, reader, rows, run, scripted
 from tests.oracle.promises import (
     CHAIN,
@@ -57,19 +58,19 @@ def overflow_options(draw: st.DrawFn, case: PromiseCase) -> dict[str, str]:
 
 
 @given(promise_cases())
-@settings(max_examples=40)
+@examples(40)
 def oracle_promises_change_no_result(case: PromiseCase) -> None:
     assert data_of(case, engine(case)) == case.results()
 
 
 @given(st.data(), promise_cases(faults=EXACT_FAULTS))
-@settings(max_examples=40)
+@examples(40)
 def oracle_faults_with_promises(data: st.DataObject, case: PromiseCase) -> None:
     assert data_of(case, engine(case)) == case.results()
 
 
 @given(st.data(), promise_cases(faults=EXACT_FAULTS))
-@settings(max_examples=40)
+@examples(40)
 def oracle_promises_under_overflow(data: st.DataObject, case: PromiseCase) -> None:
     assert data_of(case, engine(case, **data.draw(overflow_options(case)))) == case.results()
 
@@ -84,7 +85,7 @@ def matching(told: dict[str, Any], case: PromiseCase, row: dict[str, Any]) -> bo
 
 
 @given(st.data(), promise_cases(shapes=(STAR, PAIR), emit=True, faults=EXACT_FAULTS))
-@settings(max_examples=30)
+@examples(30)
 def oracle_what_is_told_holds_and_is_told_once(data: st.DataObject, case: PromiseCase) -> None:
     options = data.draw(st.one_of(st.just({}), overflow_options(case)))
     tables = engine(case, **options)
@@ -126,7 +127,7 @@ def _is_over(case: PromiseCase, key: int) -> bool:
 
 
 @given(st.data(), promise_cases(shapes=(STAR, STAR, PAIR, CHAIN)))
-@settings(max_examples=30)
+@examples(30)
 def oracle_a_row_that_has_left_is_never_needed(data: st.DataObject, case: PromiseCase) -> None:
     """When rows leave, by key, no result that is not out yet has a row with that key that has come."""
     case = replace(case, partitions=1)

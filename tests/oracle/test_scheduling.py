@@ -7,10 +7,11 @@ import tempfile
 from dataclasses import replace
 from pathlib import Path
 
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from spark_mjoin import task
+from tests.examples import examples
 from tests.harness import ABANDONED, LIMITED, ReadAllAvailable, Rows, reader, rows, run, scripted
 from tests.oracle.cases import Case, cases
 from tests.oracle.promises import EXACT_FAULTS as FAULTS_WITH_PROMISES
@@ -43,19 +44,19 @@ def check(case: Case, options: dict[str, str]) -> None:
 
 
 @given(cases(), SCHEDULES)
-@settings(max_examples=20)
+@examples(20)
 def oracle_every_schedule_gives_what_duckdb_gives(case: Case, options: dict[str, str]) -> None:
     check(case, options)
 
 
 @given(cases(most_inputs=3, faults=True), SCHEDULES)
-@settings(max_examples=20)
+@examples(20)
 def oracle_faults_under_every_schedule(case: Case, options: dict[str, str]) -> None:
     check(case, options)
 
 
 @given(overflowing(faults=True), SCHEDULES, st.integers(0, 1 << 30))
-@settings(max_examples=25)
+@examples(25)
 def oracle_schedules_under_overflow_in_any_tree(
     given_case: tuple[Case, dict[str, str]], options: dict[str, str], seed: int
 ) -> None:
@@ -64,7 +65,7 @@ def oracle_schedules_under_overflow_in_any_tree(
 
 
 @given(st.data(), window_cases(faults=EXACT_FAULTS, windows=IN_TIME), SCHEDULES)
-@settings(max_examples=20)
+@examples(20)
 def oracle_windows_in_time_do_not_depend_on_the_schedule(
     data: st.DataObject, case: WindowCase, options: dict[str, str]
 ) -> None:
@@ -77,7 +78,7 @@ def oracle_windows_in_time_do_not_depend_on_the_schedule(
 
 
 @given(overflowing(), SCHEDULES)
-@settings(max_examples=10)
+@examples(10)
 def differential_a_batch_that_is_read_again_gives_the_same_rows_in_the_same_order(
     given_case: tuple[Case, dict[str, str]], options: dict[str, str]
 ) -> None:
@@ -111,7 +112,7 @@ def scheduled_promises(draw: st.DrawFn) -> tuple[PromiseCase, dict[str, str]]:
 
 
 @given(scheduled_promises())
-@settings(max_examples=50)
+@examples(50)
 def oracle_promises_that_hold_for_the_sources_hold_in_every_schedule(
     given_case: tuple[PromiseCase, dict[str, str]],
 ) -> None:
@@ -127,7 +128,7 @@ def oracle_promises_that_hold_for_the_sources_hold_in_every_schedule(
 
 
 @given(scheduled_promises())
-@settings(max_examples=25)
+@examples(25)
 def oracle_no_schedule_breaks_a_promise(given_case: tuple[PromiseCase, dict[str, str]]) -> None:
     """What is checked as the rows arrive, in the order of the schedule, is what the sources have promised."""
     case, options = given_case

@@ -9,11 +9,12 @@ from pathlib import Path
 import numpy as np
 import pyarrow as pa
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from spark_mjoin import task
 from spark_mjoin.model import WHOLE
+from tests.examples import examples
 from tests.harness import (
     ABANDONED,
     CRASH,
@@ -37,7 +38,7 @@ SCRIPTS = st.lists(st.tuples(PARTS, PARTS, PARTS), min_size=1, max_size=5)
 
 
 @given(window_cases(faults=FAULTS), SCRIPTS)
-@settings(max_examples=40)
+@examples(40)
 def oracle_with_windows_results_are_those_of_the_rows_that_are_let_in(case: WindowCase, script: list) -> None:
     task._CACHE.clear()
     inputs = len(case.inputs)
@@ -60,7 +61,7 @@ def streams(draw: st.DrawFn) -> list[list[list[int]]]:
 
 
 @given(streams(), SCRIPTS, st.lists(st.sampled_from([OK, *FAULTS]), max_size=4), st.data())
-@settings(max_examples=40)
+@examples(40)
 def oracle_without_windows_results_are_those_of_the_rows_that_are_let_in(
     keys: list[list[list[int]]], script: list, schedule: list[str], data: st.DataObject
 ) -> None:

@@ -14,7 +14,7 @@ from pathlib import Path
 import numpy as np
 import pyarrow as pa
 import pytest
-from hypothesis import event, given, settings
+from hypothesis import event, given
 from hypothesis import strategies as st
 from pyspark.sql.datasource import CaseInsensitiveDict
 
@@ -30,6 +30,7 @@ from spark_mjoin.planner.graph import plan_join
 from spark_mjoin.state.manifests import Manifests
 from spark_mjoin.state.operator import OperatorState
 from spark_mjoin.state.progress import Progress
+from tests.examples import examples
 from tests.harness import ABANDONED, CRASH, OK, TORN, TWICE, ReadAllAvailable, Rows, reader, rows, run, scripted
 from tests.oracle.shedding import decisions
 from tests.oracle.windows import WindowCase, window_cases
@@ -88,7 +89,7 @@ def wanted(case: WindowCase) -> Rows:
 
 
 @given(window_cases(faults=FAULTS, windows=WINDOWS), MEMORY, st.sampled_from([(1, 0, 0), (0, 1, 0), (0.2, 0.3, 0.5)]))
-@settings(max_examples=60)
+@examples(60)
 def oracle_results_are_those_of_the_rows_that_are_left(case: WindowCase, memory: str, parts: tuple[float, ...]) -> None:
     case = replace(case, partitions=1)
     task._CACHE.clear()
@@ -106,7 +107,7 @@ def oracle_results_are_those_of_the_rows_that_are_left(case: WindowCase, memory:
 
 
 @given(window_cases(faults=(CRASH, TORN, TWICE), windows=WINDOWS, star_only=True), MEMORY)
-@settings(max_examples=25)
+@examples(25)
 def oracle_partitions_together_give_no_more_than_there_is(case: WindowCase, memory: str) -> None:
     task._CACHE.clear()
     columns = [f"n{i}" for i in range(len(case.inputs))]

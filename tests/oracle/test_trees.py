@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pyarrow as pa
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from spark_mjoin import task
@@ -19,6 +19,7 @@ from spark_mjoin.planner import orders
 from spark_mjoin.planner.choice import Planner
 from spark_mjoin.planner.plan import Plan
 from spark_mjoin.planner.tree import is_connected, parse, render
+from tests.examples import examples
 from tests.harness import ABANDONED, CRASH, LIMITED, OK, TORN, Rows, consume, reader, rows, run, scripted
 from tests.harness import ReadAllAvailable as Everything
 from tests.oracle.cases import Case, cases
@@ -95,7 +96,7 @@ def _changing(
 
 
 @given(cases(most_inputs=6, most_rows=6, faults=True), st.integers(0, 10**6))
-@settings(max_examples=60)
+@examples(60)
 def oracle_every_plan_gives_what_duckdb_gives(case: Case, seed: int) -> None:
     assert tree_rows(case, seed) == _without_what_nobody_took(case)
 
@@ -110,14 +111,14 @@ def _without_what_nobody_took(case: Case) -> Rows:
 
 
 @given(overflowing(most_inputs=5, most_rows=6), st.integers(0, 10**6))
-@settings(max_examples=60)
+@examples(60)
 def oracle_every_plan_gives_it_under_overflow(given_case: tuple[Case, dict[str, str]], seed: int) -> None:
     case, options = given_case
     assert tree_rows(case, seed, **options) == duckdb_rows(case)
 
 
 @given(overflowing(most_inputs=4, most_rows=6, faults=True), st.integers(0, 10**6))
-@settings(max_examples=50)
+@examples(50)
 def oracle_faults_under_overflow_in_every_plan(given_case: tuple[Case, dict[str, str]], seed: int) -> None:
     case, options = given_case
     found, expected = tree_rows(case, seed, **options), duckdb_rows(case)
@@ -149,13 +150,13 @@ def chosen_rows(case: Case, seed: int, **options: str) -> Rows:
 
 
 @given(cases(most_inputs=6, most_rows=6, faults=True), st.integers(0, 10**6))
-@settings(max_examples=25)
+@examples(25)
 def oracle_the_planner_may_change_the_tree_in_any_batch(case: Case, seed: int) -> None:
     assert chosen_rows(case, seed) == _without_what_nobody_took(case)
 
 
 @given(overflowing(most_inputs=5, most_rows=6, faults=True), st.integers(0, 10**6))
-@settings(max_examples=25)
+@examples(25)
 def oracle_the_planner_may_change_the_tree_under_overflow(given_case: tuple[Case, dict[str, str]], seed: int) -> None:
     case, options = given_case
     found, expected = chosen_rows(case, seed, **options), duckdb_rows(case)
@@ -166,7 +167,7 @@ def oracle_the_planner_may_change_the_tree_under_overflow(given_case: tuple[Case
 
 
 @given(cases(most_inputs=10, most_rows=3, faults=True), st.integers(0, 10**6))
-@settings(max_examples=10)
+@examples(10)
 def oracle_trees_of_ten_inputs(case: Case, seed: int) -> None:
     assert chosen_rows(case, seed) == _without_what_nobody_took(case)
 
@@ -175,13 +176,13 @@ SEEDS = st.lists(st.integers(0, 10**6), min_size=1, max_size=5)
 
 
 @given(cases(most_inputs=5, most_rows=6, faults=True), SEEDS)
-@settings(max_examples=60)
+@examples(60)
 def oracle_a_change_of_plan_neither_loses_nor_repeats_results(case: Case, seeds: list[int]) -> None:
     assert changing_rows(case, seeds) == duckdb_rows(case)
 
 
 @given(overflowing(most_inputs=5, most_rows=6, faults=True), SEEDS)
-@settings(max_examples=60)
+@examples(60)
 def oracle_a_change_of_plan_under_overflow(given_case: tuple[Case, dict[str, str]], seeds: list[int]) -> None:
     case, options = given_case
     assert changing_rows(case, seeds, **options) == duckdb_rows(case)

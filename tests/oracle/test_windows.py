@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pyarrow as pa
 import pytest
-from hypothesis import event, given, settings
+from hypothesis import event, given
 from hypothesis import strategies as st
 
 from spark_mjoin import flush, task
@@ -15,6 +15,7 @@ from spark_mjoin.model import Array
 from spark_mjoin.state.buckets import of_hashes
 from spark_mjoin.state.columns import hash_array
 from spark_mjoin.state.progress import Progress
+from tests.examples import examples
 from tests.harness import ABANDONED, ReadAllAvailable, Rows, reader, rows, run, scripted
 from tests.oracle.windows import EXACT_FAULTS, STAR, TIGHT, WindowCase, window_cases
 
@@ -41,13 +42,13 @@ def overflow_options(draw: st.DrawFn, case: WindowCase) -> dict[str, str]:
 
 
 @given(window_cases())
-@settings(max_examples=200)
+@examples(200)
 def oracle_windows_are_what_they_are_defined_to_be(case: WindowCase) -> None:
     assert engine_rows(case) == case.results()
 
 
 @given(window_cases(faults=(*EXACT_FAULTS, ABANDONED)))
-@settings(max_examples=150)
+@examples(150)
 def oracle_faults_with_windows(case: WindowCase) -> None:
     length = max(len(i.batches) for i in case.inputs)
     lost = [b for b, fault in enumerate(case.schedule) if fault == ABANDONED]  # what they would give is nobody's
@@ -55,26 +56,26 @@ def oracle_faults_with_windows(case: WindowCase) -> None:
 
 
 @given(st.data(), window_cases())
-@settings(max_examples=200)
+@examples(200)
 def oracle_windows_under_overflow(data: st.DataObject, case: WindowCase) -> None:
     assert engine_rows(case, **data.draw(overflow_options(case))) == case.results()
 
 
 @given(st.data(), window_cases(faults=EXACT_FAULTS))
-@settings(max_examples=150)
+@examples(150)
 def oracle_faults_with_windows_under_overflow(data: st.DataObject, case: WindowCase) -> None:
     assert engine_rows(case, **data.draw(overflow_options(case))) == case.results()
 
 
 @pytest.mark.parametrize("policy", POLICIES)
 @given(window_cases(star_only=True))
-@settings(max_examples=40)
+@examples(40)
 def oracle_every_policy_with_windows(policy: str, case: WindowCase) -> None:
     assert engine_rows(case, memory="20k", flush=policy) == case.results()
 
 
 @given(st.data(), window_cases(star_only=True, windows=TIGHT))
-@settings(max_examples=150)
+@examples(150)
 def oracle_a_row_that_was_dropped_is_never_needed(data: st.DataObject, case: WindowCase) -> None:
     """At every drop, no result that is not out yet has one of the dropped rows, in memory or on disk."""
     options = data.draw(st.one_of(st.just({}), overflow_options(case)))
@@ -109,7 +110,7 @@ def oracle_a_row_that_was_dropped_is_never_needed(data: st.DataObject, case: Win
 
 
 @given(window_cases(windows=ALL_IN_TIME))
-@settings(max_examples=100)
+@examples(100)
 def oracle_results_are_not_older_than_the_delay_that_is_documented(case: WindowCase) -> None:
     """docs/windows.md: what `withWatermark` needs downstream, for the event time of each input."""
     case = replace(case, payload=True)

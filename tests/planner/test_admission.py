@@ -4,7 +4,7 @@ import math
 from itertools import product
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from spark_mjoin.model import WHOLE
@@ -18,6 +18,7 @@ from spark_mjoin.planner.admission import (
     least_fractions,
     shares,
 )
+from tests.examples import examples
 
 
 @pytest.mark.parametrize(
@@ -42,7 +43,7 @@ def test_equal_shares_and_what_a_slow_input_leaves_goes_to_the_others(
     st.integers(2, 24),
     st.lists(st.integers(1, 5), min_size=4, max_size=4),
 )
-@settings(max_examples=60)
+@examples(60)
 def oracle_no_other_division_gives_more_results(rows: list[int], capacity: int, windows: list[int]) -> None:
     """Against all divisions into whole rows, by the rate of results with windows."""
 
@@ -112,7 +113,7 @@ def test_min_recall_is_kept_and_delay_grows() -> None:
     st.floats(0.01, 1),
     st.lists(st.floats(0.3, 1), min_size=4, max_size=4),
 )
-@settings(max_examples=100)
+@examples(100)
 def test_a_promise_is_kept_whatever_the_state_has(
     rates: list[float], service: float, recall: float, old: list[float]
 ) -> None:

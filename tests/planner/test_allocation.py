@@ -6,7 +6,7 @@ from itertools import product
 
 import pyarrow as pa
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from spark_mjoin.config import Options
@@ -14,6 +14,7 @@ from spark_mjoin.model import WHOLE
 from spark_mjoin.planner.admission import Load, Promise
 from spark_mjoin.planner.allocation import Flexible, decide, divide, divide_all, results
 from spark_mjoin.planner.graph import plan_join
+from tests.examples import examples
 
 NO_LIMIT = [1e12] * 3
 
@@ -42,7 +43,7 @@ def test_rows_of_three_equal_inputs_share_equally() -> None:
     st.tuples(*[st.floats(5, 200)] * 3),
     st.tuples(*[st.sampled_from([1.0, 2.0, 5.0])] * 3),
 )
-@settings(max_examples=100)
+@examples(100)
 def oracle_no_other_division_between_three_gives_more(
     rates: tuple[float, ...], most: tuple[float, ...], sizes: tuple[float, ...]
 ) -> None:
@@ -75,7 +76,7 @@ def test_a_window_gets_no_more_rows_than_it_needs_and_no_fewer() -> None:
 
 
 @given(st.tuples(*[st.floats(1, 50)] * 2), st.floats(5, 40), st.tuples(*[st.floats(2, 100)] * 2), st.floats(20, 2000))
-@settings(max_examples=60)
+@examples(60)
 def oracle_no_other_rates_and_windows_of_two_give_more(
     rates: tuple[float, ...], capacity: float, spans: tuple[float, ...], memory: float
 ) -> None:

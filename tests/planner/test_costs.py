@@ -6,7 +6,7 @@ from itertools import pairwise
 
 import pyarrow as pa
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from benchmarks.paper.inputs import Stream, attribute, batch, poisson
@@ -17,6 +17,7 @@ from spark_mjoin.model import Tree
 from spark_mjoin.planner.costs import LOAD, Costs, Model, Work, expected_of, forecast, operators, output_rate
 from spark_mjoin.planner.graph import plan_join
 from spark_mjoin.planner.tree import leaves
+from tests.examples import examples
 from tests.planner.estimates import chain, every_tree, star
 
 FREE = Costs(0.0, 0.0, 0.0)
@@ -131,7 +132,7 @@ grown = st.floats(0.1, 1e4)
     st.lists(st.tuples(rows, grown), min_size=4, max_size=4),
     st.sampled_from([t for t in every_tree(range(4)) if len(leaves(t)) == 4]),
 )
-@settings(max_examples=60, deadline=None)
+@examples(60)
 def test_every_combination_is_found_once(estimates: Even, sizes: list[tuple[float, float]], tree: Tree) -> None:
     """What arrivals of the members find adds up to what the join gains, however its inputs are grouped."""
     m = model(estimates, [a for a, _ in sizes], [a + d for a, d in sizes])
@@ -142,7 +143,7 @@ def test_every_combination_is_found_once(estimates: Even, sizes: list[tuple[floa
 
 
 @given(st.lists(st.tuples(rows, grown), min_size=3, max_size=3), st.integers(0, 2), grown)
-@settings(max_examples=60, deadline=None)
+@examples(60)
 def test_more_rows_are_more_work(sizes: list[tuple[float, float]], input: int, more: float) -> None:
     estimates = star(3, 100)
     start, end = [a for a, _ in sizes], [a + d for a, d in sizes]
@@ -153,7 +154,7 @@ def test_more_rows_are_more_work(sizes: list[tuple[float, float]], input: int, m
 
 
 @given(st.lists(grown, min_size=3, max_size=3), st.integers(1, 5))
-@settings(max_examples=30, deadline=None)
+@examples(30)
 def test_the_work_of_a_time_is_that_of_its_parts(sizes: list[float], parts: int) -> None:
     estimates = star(3, 100)
     whole = model(estimates, [0, 0, 0], sizes).tree((0, 1, 2))

@@ -7,7 +7,7 @@ from itertools import product
 from time import process_time
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from benchmarks.paper.trees import Even
@@ -16,6 +16,7 @@ from spark_mjoin.planner import decompose
 from spark_mjoin.planner.costs import Costs, Model, operators
 from spark_mjoin.planner.decompose import GROWTH, MOST_STORED, NEAR, choose, near_future
 from spark_mjoin.planner.tree import leaves, normal, render
+from tests.examples import examples
 from tests.planner.estimates import chain, every_tree, star
 
 TABLE_3 = Costs(175.008e-9, 426.518e-9, 49.133e-9)
@@ -49,7 +50,7 @@ def joins(draw: st.DrawFn, most: int = 5) -> Even:
 
 
 @given(joins(), st.sampled_from([TABLE_3, GATHERING]), st.sampled_from([1.0, 20.0]))
-@settings(max_examples=80, deadline=None)
+@examples(80)
 def oracle_the_choice_is_the_cheapest_of_all_trees(estimates: Even, costs: Costs, horizon: float) -> None:
     end, times = near_future(estimates, horizon)
     model = Model(estimates.spec, estimates, estimates.rows, end)
