@@ -90,7 +90,8 @@ def walk(source: Source, limit: Limits, log: MemoryLog, start: Any) -> Iterator[
 
 
 def test_every_format_has_a_case() -> None:
-    own = {name for name, where in REGISTRY.items() if where.startswith("spark_mjoin.")}  # tests and benchmarks add some
+    # Tests and benchmarks add sources of their own.
+    own = {name for name, where in REGISTRY.items() if where.startswith("spark_mjoin.")}
     assert set(CASES) == own
     assert formats() == sorted(REGISTRY)
 
