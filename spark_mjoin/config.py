@@ -35,7 +35,6 @@ _POLICIES = ("adaptive", "coordinated", "largest", "random")
 _STREAMS = ("auto", "sequential", "priority", "random")
 _TUPLES = ("auto", "sequential", "value")
 _COMPRESSIONS = ("none", "lz4", "zstd")
-_WITHOUT_FILES = ("wisconsin",)
 _CHECKPOINT = "__checkpointlocation"  # from the jar: the source's own directory in the query's checkpoint
 _IDENTIFIER = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 _SIZE = re.compile(r"(\d+)\s*([kmgt]?)(?:i?b)?", re.IGNORECASE)
@@ -100,6 +99,7 @@ class Options:
     on: tuple[str, ...]
     settings: Settings
     emit_punctuations: bool = False
+    limits: tuple[tuple[str, str], ...] = ()  # per trigger, for every source that knows them and sets none of its own
 
     @classmethod
     def parse(cls, options: Mapping[str, str]) -> Options:
@@ -111,9 +111,8 @@ class Options:
                 "no sources: give each one as option 'source.<alias>.format' with its other options beside it,"
                 " such as 'source.orders.format' and 'source.orders.path'"
             )
-        limits = _limits(top)
         default = parse_window(top["window"], "window") if "window" in top else None
-        sources = tuple(_source(alias, per_source[alias], limits, default) for alias in sorted(per_source))
+        sources = tuple(_source(alias, per_source[alias], default) for alias in sorted(per_source))
         _check_windows(sources)
         query, on = _meaning(top, len(sources))
         settings = _settings(top, _expected(top, per_source))
@@ -121,7 +120,7 @@ class Options:
         emit = _choice(top, "emitPunctuations", ("true", "false"), "false") == "true"
         _check_promises(top, sources, settings)
         _check_scheduling(sources, settings)
-        return cls(sources, query, on, settings, emit)
+        return cls(sources, query, on, settings, emit, _limits(top))
 
 
 def parse_bytes(text: str, option: str) -> int:
@@ -211,17 +210,14 @@ def _check_names(top: Mapping[str, str]) -> None:
         )
 
 
-def _limits(top: Mapping[str, str]) -> dict[str, str]:
+def _limits(top: Mapping[str, str]) -> tuple[tuple[str, str], ...]:
     given = {name: top[name.lower()] for name in _LIMITS if name.lower() in top}
     for name, value in given.items():
         (parse_bytes if name == "maxBytesPerTrigger" else parse_count)(value, name)
-    return given
+    return tuple(given.items())
 
 
-def _source(
-    alias: str, given: Mapping[str, str], limits: Mapping[str, str], default: WindowOption | None
-) -> SourceOptions:
-    own = {name.lower() for name in given}
+def _source(alias: str, given: Mapping[str, str], default: WindowOption | None) -> SourceOptions:
     formats = [value.strip() for name, value in given.items() if name.lower() == "format"]
     if not formats or not formats[0]:
         close = nearest("format", (n for n in given if n.lower() != "path"))
@@ -232,10 +228,6 @@ def _source(
     window, timestamp, watermark = (
         next((value.strip() for n, value in given.items() if n.lower() == name), None) for name in _OF_INPUTS
     )
-    for name, value in limits.items():
-        has_files = formats[0].lower() not in _WITHOUT_FILES or name == "maxRowsPerTrigger"
-        if name.lower() not in own and has_files:
-            kept[name] = value
     return SourceOptions(
         alias,
         formats[0],

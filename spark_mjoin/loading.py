@@ -6,6 +6,7 @@ tells about a join before it runs, so that both say the same and fail alike.
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Mapping
 from dataclasses import replace
 
@@ -16,10 +17,12 @@ from spark_mjoin.model import JoinSpec, Settings
 from spark_mjoin.planner import access, tree
 from spark_mjoin.planner.graph import plan_join
 
+log = logging.getLogger(__name__)
+
 
 def load(options: Mapping[str, str]) -> tuple[JoinSpec, Settings]:
     """The join that some options describe; OptionError or QueryError for everything that is wrong with them."""
-    parsed = Options.parse(options)
+    parsed = _with_limits(Options.parse(options))
     schemas = []
     for source in parsed.sources:
         sources.limits(source.alias, dict(source.options))
@@ -29,6 +32,12 @@ def load(options: Mapping[str, str]) -> tuple[JoinSpec, Settings]:
     for idle in (s.alias for number, s in enumerate(spec.sources) if number not in used):
         raise OptionError(f"source '{idle}' is not in option 'query': join it, or remove 'source.{idle}.…'")
     if spec.star_class is None:
+        if settings.partitions > 1:
+            log.warning(
+                "option 'partitions' = %d has no effect: this join has no key that all inputs have, by which its rows "
+                "could be split, and runs in one partition",
+                settings.partitions,
+            )
         settings = replace(settings, partitions=1)  # no key that all inputs have to split the rows by
         if settings.flush == "coordinated":
             raise OptionError(
@@ -43,3 +52,10 @@ def load(options: Mapping[str, str]) -> tuple[JoinSpec, Settings]:
         )
     access.parse(settings.access, spec)
     return spec, settings
+
+
+def _with_limits(parsed: Options) -> Options:
+    """The limits for all sources, handed to those that know them."""
+    given = parsed.sources
+    taken = (sources.with_limits(s.alias, s.format, s.options, parsed.limits) for s in given)
+    return replace(parsed, sources=tuple(replace(s, options=o) for s, o in zip(given, taken, strict=True)))

@@ -14,7 +14,7 @@ takes those out first.
 from __future__ import annotations
 
 import importlib
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import Protocol, cast
 
 import pyarrow as pa
@@ -52,14 +52,7 @@ def create(alias: str, format: str, options: Mapping[str, str], schema: pa.Schem
 
     schema is what an earlier `Source.schema()` gave, where there was one.
     """
-    path = REGISTRY.get(format.strip().casefold())
-    if path is None:
-        raise OptionError(
-            f"option 'source.{alias}.format': there is no format '{format}'.{nearest(format, REGISTRY)} "
-            f"Formats: {listed(formats())}."
-        )
-    module, _, name = path.partition(":")
-    source = cast(_SourceClass, getattr(importlib.import_module(module), name))
+    source = _class_of(alias, format)
     read = Options(alias, options)
     for limit in _LIMITS:
         if limit in read and limit not in source.LIMITS:
@@ -69,6 +62,27 @@ def create(alias: str, format: str, options: Mapping[str, str], schema: pa.Schem
     if schema is not None:
         made.assume(schema)
     return made
+
+
+def with_limits(
+    alias: str, format: str, options: Iterable[tuple[str, str]], defaults: Iterable[tuple[str, str]]
+) -> tuple[tuple[str, str], ...]:
+    """The options of a source, in order of name, with those limits for all sources that it knows and does not set."""
+    own = dict(options)
+    known, given = _class_of(alias, format).LIMITS, {name.casefold() for name in own}
+    added = {name: value for name, value in defaults if name in known and name.casefold() not in given}
+    return tuple(sorted((own | added).items()))
+
+
+def _class_of(alias: str, format: str) -> _SourceClass:
+    path = REGISTRY.get(format.strip().casefold())
+    if path is None:
+        raise OptionError(
+            f"option 'source.{alias}.format': there is no format '{format}'.{nearest(format, REGISTRY)} "
+            f"Formats: {listed(formats())}."
+        )
+    module, _, name = path.partition(":")
+    return cast(_SourceClass, getattr(importlib.import_module(module), name))
 
 
 def limits(alias: str, options: Mapping[str, str]) -> Limits:

@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+import pyarrow as pa
 import pytest
 
 from spark_mjoin.config import Options, parse_bytes
 from spark_mjoin.errors import OptionError
+from spark_mjoin.loading import load
 from spark_mjoin.model import Expected
+from spark_mjoin.sources import with_limits
+from tests.harness import scripted
 
 TWO = {
     "source.b.format": "parquet", "source.b.path": "/b",
@@ -57,12 +61,34 @@ def test_sizes(text: str, size: int) -> None:
 def test_limits_are_defaults_for_sources_without_their_own() -> None:
     given = TWO | {
         "maxRowsPerTrigger": "10", "maxFilesPerTrigger": "3", "source.b.maxrowspertrigger": "7",
-        "source.w.format": "wisconsin",
+        "source.w.format": "wisconsin", "source.a.format": "csv",
     }  # fmt: skip
-    a, b, w = Options.parse(given).sources
-    assert dict(a.options)["maxRowsPerTrigger"] == "10"
-    assert dict(b.options) == {"path": "/b", "maxrowspertrigger": "7", "maxFilesPerTrigger": "3"}
-    assert dict(w.options) == {"maxRowsPerTrigger": "10"}
+    parsed = Options.parse(given)
+    a, b, w = (dict(with_limits(s.alias, s.format, s.options, parsed.limits)) for s in parsed.sources)
+    assert a["maxRowsPerTrigger"] == "10"
+    assert b == {"path": "/b", "maxrowspertrigger": "7", "maxFilesPerTrigger": "3"}
+    assert w == {"maxRowsPerTrigger": "10"}
+
+
+def test_a_limit_for_all_is_handed_to_the_sources_that_know_it() -> None:
+    """Which these are their classes say: the source of the tests knows no files."""
+    one = pa.table({"k": [1]})
+    given = {"maxFilesPerTrigger": "3", "maxRowsPerTrigger": "7"}
+    spec, _ = load(scripted({"a": [one], "b": [one]}, "SELECT a.k FROM a JOIN b ON a.k = b.k", **given))
+    assert [dict(s.options) for s in spec.sources] == [{"script": n, "maxRowsPerTrigger": "7"} for n in "ab"]
+
+
+def test_partitions_that_have_no_effect_are_warned_of(caplog: pytest.LogCaptureFixture) -> None:
+    one = pa.table({"k": [1], "l": [1]})
+    scripts = {alias: [one] for alias in "abc"}
+    star = "SELECT a.k FROM a JOIN b ON a.k = b.k JOIN c ON b.k = c.k"
+    _, settings = load(scripted(scripts, star, partitions="3"))
+    assert settings.partitions == 3 and not caplog.records
+    _, settings = load(scripted(scripts, star.replace("b.k = c.k", "b.l = c.l")))
+    assert settings.partitions == 1 and not caplog.records
+    _, settings = load(scripted(scripts, star.replace("b.k = c.k", "b.l = c.l"), partitions="3"))
+    assert settings.partitions == 1
+    assert "option 'partitions' = 3 has no effect" in caplog.text
 
 
 def test_hidden_options_of_spark_pass() -> None:
