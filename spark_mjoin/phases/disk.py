@@ -30,7 +30,7 @@ from spark_mjoin.state.buckets import (
 )
 from spark_mjoin.state.columns import hash_array
 from spark_mjoin.state.operator import OperatorState
-from spark_mjoin.state.store import StateStore, arrived_of
+from spark_mjoin.state.store import StateStore, arrived_of, pools
 from spark_mjoin.state.table import Table, index_bytes
 
 HOT = 0.75  # of the rows of a part in one digit: dividing by the key does not help
@@ -80,15 +80,7 @@ class Part:
 
 def _pooled(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
     """The same rows in fewer, larger batches: clustered segments have many small ones."""
-    pool: list[pa.RecordBatch] = []
-    size = 0
-    for batch in batches:
-        pool.append(batch)
-        size += batch.num_rows
-        if size >= READ_ROWS:
-            yield from pa.Table.from_batches(pool).combine_chunks().to_batches()
-            pool, size = [], 0
-    if size:
+    for pool in pools(batches, READ_ROWS):
         yield from pa.Table.from_batches(pool).combine_chunks().to_batches()
 
 

@@ -47,6 +47,7 @@ from spark_mjoin.sources.storage import FileStat, Storage
 
 BATCH_ROWS = 131_072
 _SMALL_ROWS = 65_536  # smaller batches are put together: below some 10,000 rows the cost per batch shows
+_SMALL_BYTES = 64 << 20  # unless they have so many bytes: Arrow's offsets have 32 bits
 _JSON_CHUNK_BYTES = 4 << 20
 _CSV_BLOCK_BYTES = 8 << 20
 _TEXT_PIECE_BYTES = 4096
@@ -547,13 +548,13 @@ def _clip(batches: Iterable[pa.RecordBatch], start: int, end: int | None) -> Ite
 
 
 def _sized(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-    """The same rows in batches of _SMALL_ROWS to BATCH_ROWS rows, copying only what is small."""
+    """The same rows in batches of _SMALL_ROWS to BATCH_ROWS rows, copying what is small; fewer where they are wide."""
     small: list[pa.RecordBatch] = []
-    rows = 0
+    rows = size = 0
     for batch in batches:
-        if rows + batch.num_rows > BATCH_ROWS and small:
+        if small and (rows + batch.num_rows > BATCH_ROWS or size + batch.nbytes > _SMALL_BYTES):
             yield _joined(small)
-            small, rows = [], 0
+            small, rows, size = [], 0, 0
         at = 0
         while batch.num_rows - at > BATCH_ROWS:
             yield batch.slice(at, BATCH_ROWS)
@@ -561,10 +562,10 @@ def _sized(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         rest = batch.slice(at) if at else batch
         if rest.num_rows:
             small.append(rest)
-            rows += rest.num_rows
+            rows, size = rows + rest.num_rows, size + rest.nbytes
         if rows >= _SMALL_ROWS:
             yield _joined(small)
-            small, rows = [], 0
+            small, rows, size = [], 0, 0
     if small:
         yield _joined(small)
 

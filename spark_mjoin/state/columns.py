@@ -7,6 +7,9 @@ A column never holds chunks: the kernels index one flat buffer. `FixedColumn` ho
 integers of that width, `BytesColumn` strings and binary as 64-bit offsets and bytes, `ArrowColumn` nested types, which
 no kernel touches, as Arrow chunks. Values leave in the type that the caller asks for: a key stored as a 64-bit word
 comes back as the INT or DATE that it was.
+
+Arrow's offsets have 32 bits. A column may hold more than they reach; what leaves it at once may not, and whoever asks
+for too much is told so (`GatherTooLarge`) and asks for fewer rows.
 """
 
 from __future__ import annotations
@@ -20,18 +23,18 @@ from spark_mjoin import kernel
 from spark_mjoin.model import Array
 
 MAX_GATHERED_BYTES = 256 << 20
+MAX_STORED_BYTES = 1 << 30  # of a nested column in one record batch
 KEEP_ROWS = 1 << 16  # rows that move together at a time when others are forgotten: little extra memory
 
 
 class GatherTooLarge(Exception):
-    """The strings of the rows asked for exceed MAX_GATHERED_BYTES: ask for fewer rows."""
+    """The values of the rows asked for have more bytes than may leave a column at once: ask for fewer rows."""
 
 
 class Buffer:
     """A growable flat array; `room` elements are always readable behind the used ones.
 
-    It doubles: numpy asks for huge pages where an array is large, and what is not written yet costs no memory. Address
-    ranges reserved beforehand, which grow without a copy, were slower in whole queries (docs/performance.md).
+    It doubles: numpy asks for huge pages where an array is large, and what is not written yet costs no memory.
     """
 
     __slots__ = ("array", "room")
@@ -60,7 +63,7 @@ class Column(Protocol):
         """The values of some rows."""
 
     def arrow(self, start: int, end: int) -> pa.Array:
-        """Rows start..end-1 as they are stored; may share memory with the column."""
+        """Rows start..end-1 as they are stored; may share memory with the column. GatherTooLarge for nested types."""
 
     def keep(self, mask: Array) -> None:
         """Forget the rows for which the mask is false; the others move together."""
@@ -226,42 +229,82 @@ class BytesColumn:
 
 
 class ArrowColumn:
-    """Nested types: payload that is only carried."""
+    """Nested types: payload that is only carried.
+
+    Chunks grow as a binary counter does, up to MAX_GATHERED_BYTES: a row is copied a few times, and there are few. Rows
+    are taken from the chunks that have them; Arrow itself would put all chunks together first.
+    """
 
     def __init__(self, dtype: pa.DataType) -> None:
         self.type = dtype
         self._chunks: list[pa.Array] = []
-        self._bytes = 0
+        self._starts: list[int] = []  # the first row of each chunk
+        self._bytes: list[int] = []  # of each chunk
+        self._sizes = Buffer(np.uint32)  # bytes of each row, or the most that fits
 
     def append(self, array: pa.Array, start: int) -> None:
+        if not len(array):
+            return
+        end = start + len(array)
+        self._sizes.reserve(end)[start:end] = np.minimum(_nested_bytes(array), np.iinfo(np.uint32).max)
         self._chunks.append(array)
-        self._bytes += _nested_bytes(array)
+        self._starts.append(start)
+        self._bytes.append(self._between(start, end))
+        while len(self._chunks) > 1 and self._bytes[-2] <= self._bytes[-1] <= MAX_GATHERED_BYTES - self._bytes[-2]:
+            self._chunks[-2:] = [pa.concat_arrays(self._chunks[-2:])]
+            self._bytes[-2:] = [sum(self._bytes[-2:])]
+            del self._starts[-1]
 
     def gather(self, rows: Array, dtype: pa.DataType) -> pa.Array:
-        taken = self._all().take(pa.array(rows)).combine_chunks()
-        return taken if isinstance(taken, pa.Array) else pa.concat_arrays(taken.chunks)
+        if rows.size > 1 and self._sizes.array[rows].sum(dtype=np.int64) > MAX_GATHERED_BYTES:
+            raise GatherTooLarge
+        if not rows.size:
+            return pa.array([], self.type)
+        if len(self._chunks) == 1:
+            return self._chunks[0].take(pa.array(rows))
+        chunk = (np.searchsorted(self._starts, rows, "right") - 1).astype(np.uint16)  # which is sorted fast
+        order = np.argsort(chunk, kind="stable")
+        numbers, first = np.unique(chunk[order], return_index=True)
+        parts = [
+            self._chunks[number].take(pa.array(rows[of] - self._starts[number]))
+            for number, of in zip(numbers, np.split(order, first[1:]), strict=True)
+        ]
+        if len(parts) == 1:
+            return parts[0]
+        back = np.empty(rows.size, np.int64)
+        back[order] = np.arange(rows.size)
+        return pa.concat_arrays(parts).take(pa.array(back))
 
     def arrow(self, start: int, end: int) -> pa.Array:
-        part = self._all().slice(start, end - start).combine_chunks()
-        return part if isinstance(part, pa.Array) else pa.concat_arrays(part.chunks)
+        if end - start > 1 and self._between(start, end) > MAX_STORED_BYTES:
+            raise GatherTooLarge
+        parts = [
+            chunk.slice(max(start - low, 0), min(end - low, len(chunk)) - max(start - low, 0))
+            for low, chunk in zip(self._starts, self._chunks, strict=True)
+            if low < end and start < low + len(chunk)
+        ]
+        return pa.concat_arrays(parts) if parts else pa.array([], self.type)
 
     def keep(self, mask: Array) -> None:
-        self._replace(self._all().filter(pa.array(mask)))
+        kept, rows = ArrowColumn(self.type), 0
+        for low, chunk in zip(self._starts, self._chunks, strict=True):
+            part = chunk.filter(pa.array(mask[low : low + len(chunk)]))
+            kept.append(part, rows)
+            rows += len(part)
+        self._chunks, self._starts, self._bytes, self._sizes = kept._chunks, kept._starts, kept._bytes, kept._sizes
 
     def cut(self, rows: int) -> None:
-        self._replace(self._all().slice(0, rows))
-
-    def _replace(self, kept: pa.ChunkedArray) -> None:
-        self._chunks = [chunk for chunk in kept.chunks if len(chunk)]
-        self._bytes = sum(_nested_bytes(chunk) for chunk in self._chunks)
+        while self._starts and self._starts[-1] >= rows:
+            del self._chunks[-1], self._starts[-1], self._bytes[-1]
+        if self._starts:
+            self._chunks[-1] = self._chunks[-1].slice(0, rows - self._starts[-1])
+            self._bytes[-1] = self._between(self._starts[-1], rows)
 
     def nbytes(self, rows: int) -> int:
-        return self._bytes
+        return sum(self._bytes)
 
-    def _all(self) -> pa.ChunkedArray:
-        if len(self._chunks) > 64:
-            self._chunks = [pa.concat_arrays(self._chunks)]
-        return pa.chunked_array(self._chunks, self.type)
+    def _between(self, start: int, end: int) -> int:
+        return int(self._sizes.array[start:end].sum(dtype=np.int64))
 
 
 # --- Arrow arrays and flat buffers -------------------------------------------------------------------------------
@@ -297,18 +340,25 @@ def hash_array(key: pa.Array) -> Array:
     return hashes
 
 
-def _nested_bytes(array: pa.Array) -> int:
-    """Bytes that the values of a nested array need, however it was cut into pieces."""
+def _nested_bytes(array: pa.Array) -> Array | int:
+    """Bytes that each value of a nested array needs, however it was cut into pieces; one number where all are alike."""
     if isinstance(array, pa.ListArray | pa.MapArray | pa.LargeListArray):
-        first, last = (array.offsets[0].as_py(), array.offsets[-1].as_py()) if len(array) else (0, 0)
-        entries = array.values.slice(first, last - first)
-        return 8 * len(array) + _nested_bytes(entries)
+        offsets = array.offsets.to_numpy().astype(np.int64)
+        each = _nested_bytes(array.values.slice(offsets[0], offsets[-1] - offsets[0]))
+        if isinstance(each, int):
+            entries: Array = np.diff(offsets) * each
+        else:
+            entries = np.diff(np.concatenate([np.zeros(1, np.int64), np.cumsum(each)])[offsets - offsets[0]])
+        return entries + 8
     if isinstance(array, pa.StructArray):
-        return len(array) + sum(_nested_bytes(child) for child in array.flatten())
+        total: Array | int = 1
+        for child in array.flatten():
+            total = total + _nested_bytes(child)
+        return total
     if is_bytes(array.type):
-        offsets, _ = bytes_parts(array)
-        return 8 * len(array) + int(offsets[-1] - offsets[0])
-    return len(array) * max(1, (array.type.bit_width if pa.types.is_primitive(array.type) else 128) // 8)
+        lengths: Array = np.diff(bytes_parts(array)[0]).astype(np.int64)
+        return lengths + 8
+    return max(1, (array.type.bit_width if pa.types.is_primitive(array.type) else 128) // 8)
 
 
 def _fixed(dtype: pa.DataType, values: Array, validity: pa.Buffer | None) -> pa.Array:

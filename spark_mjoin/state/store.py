@@ -31,7 +31,7 @@ import pyarrow as pa
 from spark_mjoin.errors import StateError
 from spark_mjoin.metrics import BatchCounts, edges_from_json, edges_to_json, faded
 from spark_mjoin.model import Array, OperatorSpec, Position, Tree
-from spark_mjoin.state import checked_json
+from spark_mjoin.state import checked_json, columns
 from spark_mjoin.state.admitted import Admitted
 from spark_mjoin.state.buckets import BUCKETS, of_hashes
 from spark_mjoin.state.columns import fixed_values, hash_array
@@ -400,12 +400,7 @@ class StateStore(Manifests):
             for bucket, batch in self.batches(segment):
                 for of, part in _by_bucket(self.living(state, number, bucket, batch), table.bucket_key):
                     parts[of].append(part)
-        sections = (
-            (bucket, batch.replace_schema_metadata(None))
-            for bucket, of in enumerate(parts)
-            if of
-            for batch in pa.Table.from_batches(of).combine_chunks().to_batches(max_chunksize=WRITE_ROWS)
-        )
+        sections = ((bucket, batch) for bucket, of in enumerate(parts) for batch in _together(of))
         name = self._name(state, number, version, f"{rows}-whole", attempt)
         size, crc32, clusters = self._write(name, table.arrow(0, 0).schema, sections, attempt)
         level, last = max(s.level for s in segments), max(s.last for s in segments)
@@ -459,8 +454,7 @@ class StateStore(Manifests):
             forgetful = state.spec.forgetful  # then some rows of older segments may not be in memory any more
             older = [] if not forgetful else [(0, batch) for s in replaced for _, batch in self.batches(s)]
             low = saved if forgetful else table.rows - (end - start)
-            starts = range(low, table.rows, WRITE_ROWS)
-            sections = chain(older, ((0, table.arrow(at, min(at + WRITE_ROWS, table.rows))) for at in starts))
+            sections = chain(older, ((0, batch) for batch in table.pieces(low, table.rows, WRITE_ROWS)))
         name = self._name(state, number, version, f"{end}-anew" if state.compacted else end, attempt)
         size, crc32, clusters = self._write(name, table.arrow(0, 0).schema, sections, attempt)
         last = max([state.residency.events if state.tracked else 0, *(s.last for s in replaced)])
@@ -494,16 +488,11 @@ class StateStore(Manifests):
             replaced = peers + replaced
             start, level = peers[0].start, level + 1
 
-    def _merged(self, segments: list[Segment], fresh: list[pa.RecordBatch | None]) -> Iterator[Section]:
+    def _merged(self, segments: list[Segment], fresh: list[list[pa.RecordBatch]]) -> Iterator[Section]:
         """The rows of clustered segments and new ones, bucket by bucket."""
         for bucket in range(BUCKETS):
             parts = [batch for s in segments for _, batch in self.batches(s, (bucket,))]
-            own = fresh[bucket]
-            if own is not None:
-                parts.append(own)
-            if parts:
-                for batch in pa.Table.from_batches(parts).combine_chunks().to_batches(max_chunksize=WRITE_ROWS):
-                    yield bucket, batch.replace_schema_metadata(None)
+            yield from ((bucket, batch) for batch in _together([*parts, *fresh[bucket]]))
 
     def _write(
         self, name: str, schema: pa.Schema, sections: Iterable[Section], attempt: str
@@ -629,10 +618,36 @@ def arrived_of(batch: pa.RecordBatch) -> Array:
     return arrived
 
 
-def _cut(table: Table, start: int, end: int) -> list[pa.RecordBatch | None]:
+def _cut(table: Table, start: int, end: int) -> list[list[pa.RecordBatch]]:
     """Rows start..end-1 of a table, by bucket."""
-    buckets = table.buckets[start:end]
-    order = np.argsort(buckets, kind="stable")
-    rows = table.arrow(start, end).take(pa.array(order))
-    bounds = np.searchsorted(buckets[order], np.arange(BUCKETS + 1))
-    return [rows.slice(a, b - a) if b > a else None for a, b in pairwise(bounds)]
+    found: list[list[pa.RecordBatch]] = [[] for _ in range(BUCKETS)]
+    for piece in table.pieces(start, end, end - start):
+        buckets, start = table.buckets[start : start + piece.num_rows], start + piece.num_rows
+        order = np.argsort(buckets, kind="stable")
+        rows = piece.take(pa.array(order))
+        bounds = np.searchsorted(buckets[order], np.arange(BUCKETS + 1))
+        for bucket, (low, high) in enumerate(pairwise(bounds)):
+            if high > low:
+                found[bucket].append(rows.slice(low, high - low))
+    return found
+
+
+def _together(parts: list[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    """The same rows in few batches, none of which has more than Arrow's offsets reach."""
+    for pool in pools(parts, None):
+        for batch in pa.Table.from_batches(pool).combine_chunks().to_batches(max_chunksize=WRITE_ROWS):
+            yield batch.replace_schema_metadata(None)
+
+
+def pools(batches: Iterable[pa.RecordBatch], rows: int | None) -> Iterator[list[pa.RecordBatch]]:
+    """Batches to be put together: until they have so many rows, or as many bytes as should go into one."""
+    pool: list[pa.RecordBatch] = []
+    found = size = 0
+    for batch in batches:
+        pool.append(batch)
+        found, size = found + batch.num_rows, size + batch.nbytes
+        if size >= columns.MAX_GATHERED_BYTES or (rows is not None and found >= rows):
+            yield pool
+            pool, found, size = [], 0, 0
+    if found:
+        yield pool

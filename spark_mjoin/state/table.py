@@ -8,6 +8,8 @@ nanoseconds per row. A probe that scans (`join.operator`) asks for no index, but
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+
 import numpy as np
 import pyarrow as pa
 
@@ -15,7 +17,7 @@ from spark_mjoin import kernel
 from spark_mjoin.errors import StateError
 from spark_mjoin.model import Array, InputSpec
 from spark_mjoin.state import buckets, columns
-from spark_mjoin.state.columns import Buffer, BytesColumn, Column, FixedColumn
+from spark_mjoin.state.columns import Buffer, BytesColumn, Column, FixedColumn, GatherTooLarge
 from spark_mjoin.state.keysets import Keys, keys_of, together
 
 MAX_ROWS = 2**31 - 1  # row numbers are 32-bit
@@ -217,8 +219,10 @@ class Table:
 
     def keep_of_last(self, start: int, mask: Array) -> None:
         """The same among the rows from number `start` on; those before stay where they are, and so do indexes."""
-        arrays = [column.arrow(start, self.rows).filter(pa.array(mask)) for column in self.columns]
-        arrived = self.arrived[start:][mask]
+        kept, at = list[pa.RecordBatch](), 0
+        for piece in self.pieces(start, self.rows, max(self.rows, 1)):
+            kept.append(piece.filter(pa.array(mask[at : at + piece.num_rows])))
+            at += piece.num_rows
         for index in self._indexes.values():
             index.cut(start)
         for key in self._keys.values():
@@ -226,7 +230,8 @@ class Table:
         for column in self.columns:
             column.cut(start)
         self.rows = start
-        self.append(arrays, arrived)
+        for piece in kept:
+            self.append(piece.columns[:-1], piece.column(ARRIVED).to_numpy())
 
     def joint_keys(self) -> Keys:
         """The keys of all classes of every row, as one (see keysets)."""
@@ -258,12 +263,21 @@ class Table:
         return self._payload[column].gather(rows, dtype)
 
     def arrow(self, start: int, end: int) -> pa.RecordBatch:
-        """Rows start..end-1 as stored, for a segment."""
+        """Rows start..end-1 as stored, for a segment; GatherTooLarge where nested values are too many for one batch."""
         arrays = [column.arrow(start, end) for column in self.columns]
         tracked = self.bucket_class is not None
         arrived = self._arrived.array[start:end].copy() if tracked else np.zeros(end - start, np.int32)
         names = [stored.name for stored in self.spec.stored]
         return pa.RecordBatch.from_arrays([*arrays, pa.array(arrived)], names=[*names, ARRIVED])
+
+    def pieces(self, start: int, end: int, most_rows: int) -> Iterator[pa.RecordBatch]:
+        """The same in batches of at most so many rows, and of fewer where nested values are large."""
+        for low in range(start, end, most_rows):
+            high = min(low + most_rows, end)
+            try:
+                yield self.arrow(low, high)
+            except GatherTooLarge:
+                yield from self.pieces(low, high, (high - low + 1) // 2)
 
     def nbytes(self) -> int:
         """Accounted bytes: rows, and the indexes that they may need. A function of the rows alone.

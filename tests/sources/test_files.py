@@ -22,7 +22,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from spark_mjoin.errors import OptionError, SourceError
-from spark_mjoin.sources import create, files
+from spark_mjoin.sources import create, file_formats, files
 from spark_mjoin.sources.memory_log import MemoryLog
 from spark_mjoin.sources.protocol import Limits, Source, SourceLog
 
@@ -523,6 +523,15 @@ def test_json_lines_longer_than_a_chunk(tmp_path: Path) -> None:
     assert [(r["id"], len(r["s"])) for r in got] == [(i, 9_000_000 if i == 3 else 10) for i in range(6)]
 
 
+@pytest.mark.parametrize("end", ["gz", "zst"])
+def test_compressed_text_may_have_several_members(tmp_path: Path, end: str) -> None:
+    """As when compressed files are put one behind the other."""
+    codec = {"gz": gzip.compress, "zst": lambda text: pa.compress(text, "zstd", asbytes=True)}[end]
+    lines = codec(b'{"id": 1}\n{"id": 2}\n') + codec(b'{"id": 3}\n')
+    assert [row["id"] for row in json_rows(tmp_path, lines, "id BIGINT", f"f.json.{end}")] == [1, 2, 3]
+    assert csv_rows(tmp_path, codec(b"1\n2\n") + codec(b"3\n"), "id BIGINT", f"f.csv.{end}") == [(1,), (2,), (3,)]
+
+
 def test_json_errors_name_the_column(tmp_path: Path) -> None:
     for content, column in (
         ('{"a": 1, "id": "x"}', "id"),
@@ -548,3 +557,17 @@ def test_batches_are_neither_tiny_nor_huge(tmp_path: Path) -> None:
     assert sum(sizes) == 510_000
     assert len(sizes) <= 6
     assert max(sizes) <= 131_072
+
+
+def test_wide_rows_are_not_put_together(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Or the offsets of their strings and lists would not reach, in files that are fine."""
+    monkeypatch.setattr(file_formats, "_SMALL_BYTES", 1000)
+    schema = pa.schema({"s": pa.string()})
+    written = [["x" * 400] * n for n in (1, 1, 1, 5, 1, 1)]
+    with ipc.new_file(tmp_path / "f", schema) as writer:
+        for texts in written:
+            writer.write_batch(pa.record_batch([pa.array(texts)], schema=schema))
+    source, log = create("s", "arrow", {"path": str(tmp_path)}), MemoryLog()
+    start = source.initial()
+    (part,) = source.plan(start, source.latest(start, Limits(), log), log)
+    assert [b.num_rows for b in source.read(part, ["s"])] == [2, 1, 5, 2]

@@ -79,3 +79,61 @@ def test_accounted_bytes_follow_the_rows() -> None:
     text.append(pa.array(["abc", "de"]), 0)
     assert fixed.nbytes(3) == 3 * 4 + 3
     assert text.nbytes(2) == 2 * 8 + 5
+
+
+GIB = 1 << 30
+
+
+def gibibyte() -> pa.Array:
+    """One list that is accounted with so much; its memory is never touched."""
+    entries = pa.Array.from_buffers(pa.bool_(), GIB, [None, pa.py_buffer(np.zeros(GIB // 8, np.uint8))])
+    return pa.ListArray.from_arrays(pa.array([0, GIB], pa.int32()), entries)
+
+
+def test_nested_columns_hold_more_than_the_offsets_of_arrow_reach() -> None:
+    column, large = columns.create(pa.list_(pa.bool_())), gibibyte()
+    for row in range(3):
+        column.append(large, row)
+    column.append(pa.array([[True], None, [False, True]], pa.list_(pa.bool_())), 3)
+    assert column.gather(np.array([5, 3, 4], np.int32), column.type).to_pylist() == [[False, True], [True], None]
+    assert column.arrow(3, 5).to_pylist() == [[True], None]
+    for asked in ([0, 1], [0, 5], [2, 2]):
+        with pytest.raises(columns.GatherTooLarge):
+            column.gather(np.array(asked, np.int32), column.type)
+    with pytest.raises(columns.GatherTooLarge):
+        column.arrow(1, 4)
+    column.keep(np.array([False, False, False, True, False, True]))
+    assert column.arrow(0, 2).to_pylist() == [[True], [False, True]]
+    assert column.nbytes(2) == 2 * 8 + 3
+
+
+NESTED = pa.list_(pa.struct([("a", pa.string()), ("b", pa.list_(pa.int32()))]))
+
+
+@given(
+    st.lists(st.lists(st.none() | st.lists(st.none() | st.integers(0, 9), max_size=3), max_size=9)),
+    st.data(),
+)
+def test_chunks_of_nested_columns_do_not_show(chunks: list[list[list[int | None] | None]], data: st.DataObject) -> None:
+    """Rows leave, are forgotten and come, with chunks of any size; the same rows always count the same bytes."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(columns, "MAX_GATHERED_BYTES", 100)  # of a chunk; larger gathers are not asked for
+        column, values = columns.create(NESTED), []
+        for chunk in chunks:
+            some = [v and [{"a": None if i is None else "x" * i, "b": [1, i]} for i in v] for v in chunk]
+            column.append(pa.array(some, NESTED), len(values))
+            values += some
+        mask = np.array(data.draw(st.lists(st.booleans(), min_size=len(values), max_size=len(values))), np.bool_)
+        column.keep(mask)
+        values = [v for v, kept in zip(values, mask, strict=True) if kept]
+        rest = data.draw(st.integers(0, len(values)))
+        column.cut(rest)
+        values = values[:rest]
+    assert column.arrow(0, rest).to_pylist() == values
+    picks = data.draw(st.lists(st.integers(0, rest - 1), max_size=20)) if rest else []
+    gathered = column.gather(np.array(picks, np.int32), NESTED)
+    gathered.validate(full=True)
+    assert gathered.to_pylist() == [values[p] for p in picks]
+    anew = columns.create(NESTED)
+    anew.append(pa.array(values, NESTED), 0)
+    assert anew.nbytes(rest) == column.nbytes(rest)

@@ -1,6 +1,7 @@
 """Versions of the state: whole or not there, checked when read, few files, and nothing left behind."""
 
 import json
+from collections import Counter
 from collections.abc import Callable
 from functools import partial
 from pathlib import Path
@@ -12,12 +13,14 @@ from spark_mjoin import task
 from spark_mjoin.errors import StateError
 from spark_mjoin.metrics import EdgeCounts, edges_from_json, edges_to_json
 from spark_mjoin.planner.tree import layout
+from spark_mjoin.state import columns
 from spark_mjoin.state import store as store_module
 from spark_mjoin.state.directory import Directory
 from spark_mjoin.state.source_log import MERGE_FILES, DurableLog
 from spark_mjoin.state.store import FAN_OUT, KEPT_VERSIONS, StateStore
-from tests.harness import ReadAllAvailable, reader, rows, run, scripted
+from tests.harness import CRASH, ReadAllAvailable, reader, rows, run, scripted
 
+JOIN_OF_LISTS = "SELECT a.n, b.n AS m, a.l, b.l AS o FROM a JOIN b ON a.k = b.k"
 QUERY = "SELECT a.k, a.v AS av, b.v AS bv FROM a JOIN b ON a.k = b.k"
 
 
@@ -80,6 +83,28 @@ def test_edge_counts_without_a_context_are_no_evidence() -> None:
     assert edges_from_json([[0, 1, 10, 5, 100], [0, [0], 1, 2.0, 1.5, 4.0, 1.0]]) == {
         (0, frozenset({0}), 1): EdgeCounts(2.0, 1.5, 4.0, 1.0)
     }
+
+
+@pytest.mark.parametrize("memory", [None, "1", "40k"], ids=["in memory", "nothing stays in memory", "overflow"])
+def test_large_nested_values_are_stored_and_given_out_in_pieces(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, memory: str | None
+) -> None:
+    monkeypatch.setattr(columns, "MAX_GATHERED_BYTES", 300)
+    monkeypatch.setattr(columns, "MAX_STORED_BYTES", 500)
+    script = [
+        pa.table({"k": [n % 5 for n in range(30)], "n": range(30), "l": [[f"{b}", "x" * n] for n in range(30)]})
+        for b in range(3)
+    ]
+    budget = {} if memory is None else {"memory": memory}
+    given = scripted({"a": script, "b": [t.slice(0, 7) for t in script]}, JOIN_OF_LISTS, **budget)
+    found = rows(run(given, tmp_path, [CRASH] * 3))  # every batch loads its state from the store
+    a, b = (pa.concat_tables(s).to_pylist() for s in (script, [t.slice(0, 7) for t in script]))
+    pairs = ((x, y) for x in a for y in b if x["k"] == y["k"])
+    assert found == Counter((x["n"], y["n"], tuple(x["l"]), tuple(y["l"])) for x, y in pairs)
+    if memory is None:  # else they are cut by bucket anyway
+        segments = partition_directory(tmp_path).glob("rows-*-0-a-*.arrow")
+        pieces = [pa.ipc.open_file(pa.memory_map(str(path))).num_record_batches for path in segments]
+        assert min(pieces) > 2
 
 
 def damage_truncate(path: Path) -> None:
