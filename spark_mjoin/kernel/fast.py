@@ -23,8 +23,8 @@ Every step has a bounded output, and `walk` can be resumed in the middle of a ch
 (position, next row of the chain or FRESH). So a join that inflates cannot exhaust memory. `python
 -m benchmarks.probe` compares rounds with following one chain after the other.
 
-Every array index is unsigned: with a signed one numba emits wrap-around code, which costs 1.6 times (test_kernel checks
-it). Prefetches hide the cache misses of head and chain.
+Every array index is unsigned: with a signed one numba emits wrap-around code (test_kernel checks that there is none).
+Prefetches hide the cache misses of head and chain.
 
 `mask` keeps some bits of every hash: all of them normally; few of them when a test forces collisions.
 """

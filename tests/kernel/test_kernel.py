@@ -41,7 +41,8 @@ def word_slots(kernel: ModuleType, numbers: list[int], mask: np.uint64) -> np.nd
 
 
 def test_every_fast_kernel_has_a_twin_with_the_same_signature() -> None:
-    assert len(KERNELS) >= 19
+    compiled = {name for name, f in vars(fast).items() if hasattr(f, "py_func") and not name.startswith("_")}
+    assert compiled - {"njit", "inline"} == set(KERNELS)
     for name in KERNELS:
         expected = list(inspect.signature(getattr(fast, name).py_func).parameters)
         assert list(inspect.signature(getattr(slow, name)).parameters) == expected, name
@@ -256,7 +257,7 @@ SIGNATURES = {
 
 @pytest.mark.parametrize("name", KERNELS)
 def test_every_array_index_is_unsigned(name: str) -> None:
-    """A signed index makes numba emit wrap-around code, which costs 1.6 times on the probe loop."""
+    """A signed index makes numba emit wrap-around code."""
     kernel = nb.njit(boundscheck=False)(getattr(fast, name).py_func)
     kernel.compile(SIGNATURES[name])
     annotation = kernel.overloads[SIGNATURES[name]].type_annotation
