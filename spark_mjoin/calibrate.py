@@ -26,7 +26,7 @@ import os
 import platform
 import tempfile
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import asdict, fields
 from importlib import metadata
 from pathlib import Path
@@ -38,14 +38,25 @@ log = logging.getLogger(__name__)
 
 FORMAT = 2
 ROWS, ROUNDS, BATCH_ROWS, FAN_OUT = 400_000, 5, 50_000, 8
+LEAST_ROWS = 1_000  # fewer take no time that could be measured
 FEW_ROWS = 16  # that scan together
 WIDE = 8  # tables long is a column that is scanned
 DEFAULTS = Costs(hash=3.5e-9, move=30e-9, compare=6.4e-9, gather=18e-9, index=4.5e-9, scan=1.1e-9, scan_wide=2.5e-9)
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("--rows", type=int, default=ROWS, help=f"rows of a table (default: {ROWS:,})")
-    parser.add_argument("--rounds", type=int, default=ROUNDS, help=f"of which the best counts (default: {ROUNDS})")
+    rows, rounds = _at_least(LEAST_ROWS), _at_least(1)
+    parser.add_argument("--rows", type=rows, default=ROWS, help=f"rows of a table (default: {ROWS:,})")
+    parser.add_argument("--rounds", type=rounds, default=ROUNDS, help=f"of which the best counts (default: {ROUNDS})")
+
+
+def _at_least(least: int) -> Callable[[str], int]:
+    def number(text: str) -> int:
+        if not text.isdecimal() or int(text) < least:
+            raise argparse.ArgumentTypeError(f"'{text}' is not a number of {least:,} or more")
+        return int(text)
+
+    return number
 
 
 def command(given: argparse.Namespace) -> int:

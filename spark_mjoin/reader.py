@@ -44,7 +44,7 @@ from pyspark.sql.streaming.datasource import (
     SupportsTriggerAvailableNow,
 )
 
-from spark_mjoin import filesystem, metrics, sources
+from spark_mjoin import filesystem, logs, metrics, sources
 from spark_mjoin.calibrate import calibrated
 from spark_mjoin.errors import OptionError, StateError
 from spark_mjoin.model import WHOLE, Expiry, JoinSpec, PartitionTask, Position, Purging, Room, Settings, SourceSpec
@@ -65,6 +65,7 @@ from spark_mjoin.state.source_log import DurableLog
 Offset = dict[str, Any]
 
 log = logging.getLogger(__name__)
+logs.follow_environment()
 
 _TASK_REPORT = -77001  # the number of the accumulator that jvm-shim/src/sparkmjoin/TaskReport.java listens to
 

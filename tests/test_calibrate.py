@@ -37,6 +37,13 @@ def test_the_command_measures_prints_and_remembers(cache: Path, capsys: pytest.C
     assert str(cache) in said
 
 
+@pytest.mark.parametrize("wrong", [["--rows", "0"], ["--rows", "999"], ["--rows", "-5"], ["--rounds", "0"]])
+def test_what_cannot_be_measured_is_refused(wrong: list[str], cache: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit, match="2"):
+        main(["calibrate", *wrong])
+    assert f"argument {wrong[0]}" in capsys.readouterr().err and not cache.exists()
+
+
 def test_the_cache_is_in_the_home_directory_without_the_variable(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -31,6 +31,7 @@ LAYERS = [
     "config",
     "filesystem",
     "schema",
+    "logs",
     "model",
     "errors",
 ]

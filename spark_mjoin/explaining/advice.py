@@ -16,11 +16,12 @@ import numpy as np
 
 from spark_mjoin import calibrate
 from spark_mjoin.config import Options
+from spark_mjoin.errors import OptionError
 from spark_mjoin.explaining import drawing, sampling, sections
 from spark_mjoin.explaining.commands import add_options, options_of, reported
 from spark_mjoin.explaining.drawing import INDENT, count, share, size
 from spark_mjoin.explaining.expected import SAMPLED, UNKNOWN, Expectation, Figure, Knowledge
-from spark_mjoin.explaining.explanation import SECONDS, as_text
+from spark_mjoin.explaining.explanation import SECONDS, ahead, as_text
 from spark_mjoin.explaining.sampling import Keys, Match, Sample
 from spark_mjoin.loading import load
 from spark_mjoin.model import LAZY, JoinSpec, Settings
@@ -75,17 +76,19 @@ def command(given: argparse.Namespace) -> int:
 
 def advised(options: Mapping[str, Any], sample_rows: int | None = None, seconds: float | None = None) -> Advice:
     """What to expect of a join with these options, and what to set."""
-    given = as_text(options)
+    given, looking, most = as_text(options), ahead(seconds), SAMPLE_ROWS if sample_rows is None else sample_rows
+    if most < 1:
+        raise OptionError(f"argument 'sample_rows' is {most}: give how many rows may be read of each source, 1 or more")
     spec, settings = load(given)
-    ahead, rates = seconds or SECONDS, [rate.value for rate in Knowledge.given(spec, settings).rates]
-    samples = sampling.sample(spec, sample_rows or SAMPLE_ROWS, ahead, rates)
+    rates = [rate.value for rate in Knowledge.given(spec, settings).rates]
+    samples = sampling.sample(spec, most, looking, rates)
     matches, keys = sampling.matches(spec, samples), sampling.keys(samples)
     knowledge = _knowledge(spec, settings, samples, matches)
     suggestions = _expectations(spec, knowledge)
     told = replace(settings, expected=Options.parse({**given, **_values(suggestions)}).settings.expected)
     costs = calibrate.calibrated()
     tracked = replace(told, memory_bytes=settings.memory_bytes or LEAST_MEMORY)
-    expectation = Expectation(spec, tracked, costs, knowledge, ahead)
+    expectation = Expectation(spec, tracked, costs, knowledge, looking)
     if expectation.is_known:
         suggestions += [*_memory(settings, expectation), *_partitions(spec, settings, expectation, keys)]
     advised_options = {**_without(given, suggestions), **_values(suggestions)}
@@ -99,7 +102,7 @@ def advised(options: Mapping[str, Any], sample_rows: int | None = None, seconds:
         *sections.plan(final),
         *sections.future(final),
         *_windows(final),
-        *_suggested(suggestions),
+        *_suggested(suggestions, final.is_known),
         *sections.legend(costs),
     ]
     text = "\n".join(lines).rstrip()
@@ -299,9 +302,10 @@ def _windows(expected: Expectation) -> list[str]:
     return drawing.titled("A WINDOW would bound the inputs' rows", lines)
 
 
-def _suggested(suggestions: Sequence[Suggestion]) -> list[str]:
+def _suggested(suggestions: Sequence[Suggestion], is_known: bool) -> list[str]:
     if not suggestions:
-        return drawing.titled("SUGGESTED", [f"{INDENT}nothing: what is set is enough"])
+        why = "what is set is enough" if is_known else "the sources have no rows yet, and no rates"
+        return drawing.titled("SUGGESTED", [f"{INDENT}nothing: {why}"])
     lines = []
     for each in suggestions:
         lines += [f'{INDENT}.option("{each.option}", "{each.value}")', f"{INDENT * 3}{each.reason}"]

@@ -13,6 +13,7 @@ from typing import Any
 
 from spark_mjoin import calibrate
 from spark_mjoin.config import Options
+from spark_mjoin.errors import OptionError
 from spark_mjoin.explaining import observed, running, sections
 from spark_mjoin.explaining.commands import add_options, options_of, reported
 from spark_mjoin.explaining.expected import Expectation, Knowledge
@@ -56,7 +57,7 @@ def explained(
     options: Mapping[str, Any], state: str | None = None, query: Any = None, seconds: float | None = None
 ) -> Explanation:
     """How a join with these options runs, and what it has done if its state or the query is given."""
-    text_options = as_text(options)
+    text_options, looking = as_text(options), ahead(seconds)
     spec, settings = load(text_options)
     requested = Options.parse(text_options).settings.partitions
     seen = None
@@ -65,13 +66,22 @@ def explained(
     elif state is not None:
         seen = observed.of_state(spec, settings, state)
     costs = calibrate.calibrated()
-    expectation = Expectation(spec, settings, costs, Knowledge.given(spec, settings), seconds or SECONDS)
+    expectation = Expectation(spec, settings, costs, Knowledge.given(spec, settings), looking)
     lines = sections.graph(spec)
     lines += sections.foreseen(expectation) if seen is None else running.sections(expectation, seen)
     lines += [*sections.partitioning(spec, settings, requested), *sections.policies(spec, settings)]
     lines += sections.shedding(spec, settings)
     lines += sections.legend(costs)
     return Explanation(expectation, seen, "\n".join(lines).rstrip())
+
+
+def ahead(seconds: float | None) -> float:
+    """How far a forecast looks."""
+    if seconds is None:
+        return SECONDS
+    if not 0 < seconds < float("inf"):
+        raise OptionError(f"argument 'seconds' is {seconds}: give how far to look ahead, a number above 0")
+    return seconds
 
 
 def as_text(options: Mapping[str, Any]) -> dict[str, str]:

@@ -12,7 +12,8 @@ have come as NEWS of those that are there.
 
 Trees are the planner's choice unless option `plan` is given. Before there are rows the choice rests on what the user
 expects (`expectedRowsPerSecond`, `expectedSelectivity`); without that all inputs are in one MJoin. Where rows have left
-memory, or would have to for the sake of intermediate results, none are stored.
+memory, or would have to for the sake of intermediate results, none are stored; nor where too many rows are an error:
+how many there will be is only an estimate, and the inputs alone may fit.
 
 Pure but for what it remembers: when it last looked at the tree. Rates come from outside. The decision is part of the
 offset, so a replay asks nobody.
@@ -123,14 +124,15 @@ class Planner:
     def choice(self, before: Plan, committed: Committed, statistics: Statistics) -> decompose.Choice:
         current = before.tree if any(committed) else None
         room = self._room(committed)
-        return decompose.choose(self.spec, statistics, self.costs, HORIZON_SECONDS, current, room)
+        wanted = None if self.settings.plan is None else trees.parse(self.settings.plan, self.spec)
+        return decompose.choose(self.spec, statistics, self.costs, HORIZON_SECONDS, current, room, wanted)
 
     def _room(self, committed: Committed) -> float:
         """How many intermediate rows there may be, over the rows of inputs: as many again have to fit besides."""
         budget, found = self.settings.memory_bytes, [m for m in committed if m is not None]
         if budget is None:
             return decompose.MOST_STORED
-        if room_of(self.settings) is not None:
+        if self.settings.overflow != "spill":  # more than fits is an error then, or rows that are given up
             return 0.0
         if any(map(has_overflowed, found)):
             return 0.0

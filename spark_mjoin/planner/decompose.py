@@ -67,10 +67,11 @@ def choose(
     horizon: float,
     current: Tree | None = None,
     most_stored: float = MOST_STORED,
+    wanted: Tree | None = None,
 ) -> Choice:
     """The tree to run for the next `horizon` seconds; `current` is what runs, None before the first batch.
 
-    `most_stored` is MOST_STORED unless memory is short.
+    `most_stored` is MOST_STORED unless memory is short; `wanted` is a tree that is to be among the candidates.
     """
     count = len(spec.inputs)
     single: Tree = tuple(range(count))
@@ -88,7 +89,8 @@ def choose(
     model = Model(spec, estimates if any(rows) else estimates.with_rows(end), rows, end)
     search = _Search(model, costs, most_stored * sum(end))
     found = search.exact(count) if count <= EXACT else search.climb(single)
-    trees = list(dict.fromkeys([*found, single, stay]))
+    named = (single, stay) if wanted is None else (single, stay, wanted)
+    trees = list(dict.fromkeys([*found, *named]))
     fresh = running is None or not any(rows)
     every = sorted((_candidate(model, costs, t, times, fresh or t == running) for t in trees), key=_rank)
     allowed = [c for c in every if c.stored_rows <= search.most_stored]
@@ -97,7 +99,7 @@ def choose(
         best = alone
     at_present = next(c for c in every if c.tree == stay)
     tree, reason = _verdict(spec, best, alone, at_present, fresh, search.most_stored)
-    shown = [c for n, c in enumerate(every) if n < MOST_SHOWN or c.tree in (single, stay)]
+    shown = [c for n, c in enumerate(every) if n < MOST_SHOWN or c.tree in named]
     return Choice(tree, reason, tuple(shown))
 
 
@@ -127,6 +129,8 @@ def _verdict(
     spec: JoinSpec, best: Candidate, alone: Candidate, current: Candidate, fresh: bool, most_stored: float
 ) -> tuple[Tree, str]:
     name = "one MJoin" if best is alone else _named(spec, best.tree)
+    if not most_stored and (fresh or current is alone):
+        return alone.tree, "one MJoin: there is no room for intermediate results"
     if fresh:
         if best is alone:
             return best.tree, "one MJoin: no tree saves enough of its work"

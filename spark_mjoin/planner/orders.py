@@ -152,11 +152,15 @@ def _reachable(spec: JoinSpec, bound: frozenset[int]) -> list[int]:
 def choose(
     spec: JoinSpec, origin: int, statistics: Statistics, sizes: Sequence[float], current: Targets | None
 ) -> Choice:
-    """Keep the current order, or change it where that pays. None is the order that there is without evidence."""
+    """Keep the current order, or change it where that pays. None is the order that there is without evidence.
+
+    An order that was planned stays when what it was planned on has faded: as long as nobody knows better.
+    """
     alias = spec.inputs[origin].alias
     before = smallest_first(spec, origin, sizes) if current is None else current
     if not statistics.is_known(origin, LEAST_PROBES):
-        return Choice(before, False, f"{alias}: too few probes to judge by; smallest input first", 0.0, 0.0, False)
+        what = "smallest input first" if current is None else f"stays {_named(spec, origin, before)}"
+        return Choice(before, False, f"{alias}: too few probes to judge by; {what}", 0.0, 0.0, False)
     after = best(statistics, origin, sizes)
     costs = [cost(statistics, origin, order) for order in (after, before)]
     expected = along(statistics, origin, before)
@@ -175,7 +179,8 @@ def choose_all(
     """The planned orders of all inputs, None where a task has to choose by what it sees, and how they came to be."""
     spec = statistics.spec
     choices = [choose(spec, origin, statistics, sizes, current[origin]) for origin in range(len(spec.inputs))]
-    return [choice.order if choice.known else None for choice in choices], choices
+    pairs = zip(choices, current, strict=True)
+    return [choice.order if choice.known or before is not None else None for choice, before in pairs], choices
 
 
 def plan_orders(

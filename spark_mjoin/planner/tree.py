@@ -41,7 +41,7 @@ from spark_mjoin.model import (
     Tree,
 )
 
-_TOKEN = re.compile(r"[(),]|[^\s(),]+")
+_TOKEN = re.compile(r"`[^`]+`|[(),]|[^\s(),]+")  # names that are not plain are in backticks, as in SQL
 
 
 def single(inputs: int) -> Tree:
@@ -91,7 +91,7 @@ def from_json(body: Sequence[object] | int) -> Tree:
 def render(tree: Tree, aliases: Sequence[str]) -> str:
     """The tree as the option `plan` has it: `((a b c) d)`."""
     if isinstance(tree, int):
-        return aliases[tree]
+        return aliases[tree] if re.fullmatch(r"\w+", aliases[tree]) else f"`{aliases[tree]}`"
     return "(" + " ".join(render(member, aliases) for member in tree) + ")"
 
 
@@ -121,11 +121,12 @@ def parse(text: str, spec: JoinSpec) -> Tree:
 
 
 def _input(token: str, aliases: Sequence[str]) -> int:
-    found = [i for i, alias in enumerate(aliases) if alias.lower() == token.lower()]
+    name = token.strip("`")
+    found = [i for i, alias in enumerate(aliases) if alias.lower() == name.lower()]
     if not found:
         raise OptionError(
-            f"option 'plan': '{token}' is not an input of the query.{nearest(token, aliases)} Inputs are: "
-            f"{listed(aliases)}; an example is ({' '.join(aliases)})"
+            f"option 'plan': '{name}' is not an input of the query.{nearest(name, aliases)} Inputs are: "
+            f"{listed(aliases)}; an example is {render(single(len(aliases)), aliases)}"
         )
     return found[0]
 

@@ -266,6 +266,17 @@ def test_suggestions_can_be_copied_and_used(tmp_path: Path, capsys: pytest.Captu
     assert "fits: " in section(second, "RATES AND STATE")
 
 
+def test_of_sources_without_rows_nothing_is_known(tmp_path: Path) -> None:
+    options = {"query": "SELECT a.k FROM a JOIN b ON a.k = b.k"}
+    for alias in "ab":
+        (tmp_path / alias).mkdir()
+        own = {"format": "csv", "path": str(tmp_path / alias), "schema": "k BIGINT"}
+        options |= {f"source.{alias}.{name}": value for name, value in own.items()}
+    made = advised(options)
+    assert made.suggestions == ()
+    assert "nothing: the sources have no rows yet, and no rates" in section(made, "SUGGESTED")
+
+
 def test_too_little_memory_is_found_out(tmp_path: Path) -> None:
     options = parquet(tmp_path, a={"k": IN_ORDER}, b={"k": SHUFFLED}) | {"on": "k", "Memory": "1m"}
     made = advised(options, SAMPLE)

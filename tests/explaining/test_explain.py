@@ -15,7 +15,7 @@ import pytest
 import spark_mjoin
 from spark_mjoin.__main__ import main
 from spark_mjoin.calibrate import DEFAULTS, save
-from spark_mjoin.errors import MJoinError
+from spark_mjoin.errors import MJoinError, OptionError
 from spark_mjoin.explaining import drawing, sizes
 from spark_mjoin.explaining.explanation import Explanation, explained
 from spark_mjoin.loading import load
@@ -299,6 +299,12 @@ def test_option_plan_is_followed_and_weighed() -> None:
     assert re.search(r"\(\(a b\) c\) \* +[\d.e-]+ s", text) and re.search(r"\(a b c\) +[\d.e-]+ s +0 ", text)
 
 
+def test_option_plan_is_weighed_even_if_it_would_not_be_considered() -> None:
+    inflating = {"expectedSelectivity": "a.b: 0.5"}  # so that nobody would store what a and b give
+    text = section(explained(join("a b c", CHAIN, plan="((a b) c)") | RATES | inflating), "PLAN")
+    assert re.search(r"\(\(a b\) c\) \* +[\d.e+-]+ s", text) and re.search(r"\(a b c\) +[\d.e+-]+ s +0 ", text)
+
+
 def test_orders_have_keys_fan_outs_and_costs() -> None:
     options = join("a b c", CHAIN, expectedSelectivity="a.b: 1e-4, b.c: 0.05") | RATES
     text = section(explained(options, seconds=1000), "PROBING ORDERS")
@@ -357,6 +363,15 @@ def test_errors_are_those_of_load(broken: Mapping[str, str], capsys: pytest.Capt
         assert main([command, *arguments(options)]) == 2
         said = capsys.readouterr()
         assert said.err == f"error: {at_load.value}\n" and said.out == ""
+
+
+@pytest.mark.parametrize("seconds", [0, -1.0, float("nan"), float("inf")])
+def test_a_forecast_looks_ahead(seconds: float) -> None:
+    for function in (spark_mjoin.explain, spark_mjoin.advise):
+        with pytest.raises(OptionError, match=re.escape(f"argument 'seconds' is {seconds}")):
+            function(STAR, seconds=seconds)
+    with pytest.raises(OptionError, match="argument 'sample_rows' is -1"):
+        spark_mjoin.advise(STAR, sample_rows=-1)
 
 
 def arguments(options: Mapping[str, str]) -> list[str]:

@@ -103,6 +103,19 @@ def test_the_planner_changes_the_tree_when_that_pays(tmp_path: Path, caplog: pyt
     assert "s of work where" in said
 
 
+@pytest.mark.parametrize(("overflow", "changes"), [("spill", True), ("fail", False)])
+def test_no_tree_is_chosen_where_more_rows_than_fit_are_an_error(
+    overflow: str, changes: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A tree that turns out larger than expected would end a query whose inputs fit."""
+    monkeypatch.setattr(decompose, "NEAR", 0.0)
+    monkeypatch.setattr(choice, "HORIZON_SECONDS", 1e6)
+    monkeypatch.setattr(choice, "PATIENCE", 0.0)
+    options = scripted(chain(12), CHAIN, memory="64m", overflow=overflow, stateLocation=str(tmp_path))
+    trees = [manifests[0]["tree"] for _, manifests, _ in steps(options)]
+    assert ([[0, 1], 2] in trees) == changes
+
+
 def test_a_look_at_the_tree_is_not_spent_on_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """The next comes when rows have doubled.
 
@@ -298,6 +311,21 @@ def test_plans_may_be_written_in_several_ways(plan: str) -> None:
     start = {"query": "q", "version": 0, "positions": dict.fromkeys("abc", 0)}
     planned = current._planner.next_batch(current._planned_at(start), [None], "abc", [0.0] * 3, False)
     assert planned.plan.tree == ((0, 1), 2)
+
+
+def test_names_that_are_not_plain_are_in_backticks(tmp_path: Path) -> None:
+    query = "SELECT `my a`.n AS an, b.n AS bn, c.n AS cn FROM a `my a` JOIN b ON `my a`.x = b.x JOIN c ON b.y = c.y"
+    expected = results_of(scripted(chain(2), CHAIN), tmp_path / "plain")
+    options = {**scripted(chain(2), query, plan="((`My a` b) c)"), "stateLocation": str(tmp_path)}
+    current = reader(options)
+    start, found = current.initialOffset(), list[pa.RecordBatch]()
+    while (end := current.latestOffset(start, ReadAllAvailable())) != start:
+        found += [b for partition in current.partitions(start, end) for b in current.read(partition)]
+        start = end
+    assert current.reportLatestOffset()["metrics"]["plan"] == "((`my a` b) c)"
+    assert rows(pa.Table.from_batches(found, current._spec.schema)) == expected
+    with pytest.raises(OptionError, match=r"'my' is not an input .* an example is \(`my a` b c\)"):
+        reader({**options, "plan": "((my a b) c)"})
 
 
 def test_before_the_first_row_orders_follow_what_the_user_expects(tmp_path: Path) -> None:

@@ -119,6 +119,17 @@ def test_intermediate_results_that_are_too_large_are_not_stored(monkeypatch: pyt
     assert choose(inflating.spec, inflating, free_moves, horizon=60, most_stored=1e9).tree != (0, 1, 2)
 
 
+def test_without_room_there_is_one_mjoin_and_the_reason_says_so() -> None:
+    why = "one MJoin: there is no room for intermediate results"
+    first = choose(INFLATING.spec, INFLATING, TABLE_3, horizon=60, most_stored=0.0)
+    assert first.tree == (0, 1, 2) and first.reason == why
+    long_since = replace(INFLATING, rows=(2_000.0, 2_000.0, 10_000.0))
+    running = choose(long_since.spec, long_since, TABLE_3, horizon=60, current=(0, 1, 2), most_stored=0.0)
+    assert running.tree == (0, 1, 2) and running.reason == why
+    left = choose(long_since.spec, long_since, TABLE_3, horizon=60, current=((0, 1), 2), most_stored=0.0)
+    assert left.tree == (0, 1, 2) and "have become too large" in left.reason
+
+
 def test_a_running_plan_is_changed_only_where_that_pays() -> None:
     long_since = replace(INFLATING, rows=(2_000.0, 2_000.0, 10_000.0))
     stay = choose(long_since.spec, long_since, TABLE_3, horizon=0.01, current=(0, 1, 2))

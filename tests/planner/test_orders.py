@@ -195,6 +195,15 @@ def test_little_evidence_changes_nothing() -> None:
     assert planned[0] == (2, 1) and choices[0].changed  # from what would be done without evidence
 
 
+def test_an_order_outlasts_the_evidence_for_it() -> None:
+    """A slow input of a fast join: its own probes fade sooner than they come."""
+    faded = seen(LEAST_PROBES - 1, 9.0, 0.01)
+    planned, choices = choose_all(faded, [5, 3, 4], [(2, 1), None, (1, 0)])
+    assert planned == [(2, 1), None, (1, 0)]
+    assert not any(choice.changed for choice in choices)
+    assert choices[0].reason == "r0: too few probes to judge by; stays r0 > r2 > r1"
+
+
 def test_what_is_expected_plans_the_first_batch() -> None:
     spec = graph("star", 3, random.Random(1))
     statistics = Statistics.of(spec, [1000.0] * 3, given={(0, 1): 0.01, (0, 2): 0.001})

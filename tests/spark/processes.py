@@ -30,7 +30,7 @@ Fault = dict[str, str]  # see faults/sitecustomize.py
 class Driver:
     """The query of a join, AvailableNow, into a parquet sink; it can be started again and again."""
 
-    def __init__(self, join: FileJoin, faults: Sequence[Fault] = (), **request: Any) -> None:
+    def __init__(self, join: FileJoin, faults: Sequence[Fault] = (), log: str | None = None, **request: Any) -> None:
         self.join = join
         self.faults = faults
         self.starts = 0
@@ -39,7 +39,7 @@ class Driver:
         self._plan = join.root / "faults.json"
         self._plan.write_text(json.dumps(faults))
         self._name = uuid.uuid4().hex
-        self._environment = {"MJOIN_TEST": self._name}
+        self._environment = {"MJOIN_TEST": self._name} | ({} if log is None else {"SPARK_MJOIN_LOG": log})
         if faults:
             path = [str(Path(__file__).parent / "faults"), *filter(None, [os.environ.get("PYTHONPATH")])]
             self._environment |= {"MJOIN_FAULTS": str(self._plan), "PYTHONPATH": os.pathsep.join(path)}
@@ -68,7 +68,11 @@ class Driver:
         """Wait, and start again after each death by kill -9, until it ends by itself; that must be a good end."""
         while (code := self.wait()) == -signal.SIGKILL and self.starts < most_starts:
             self.start()
-        assert code == 0, (self.join.root / "request.err").read_text()[-3000:]
+        assert code == 0, self.errors()[-3000:]
+
+    def errors(self) -> str:
+        """What all its processes have written to standard error, in all starts."""
+        return (self.join.root / "request.err").read_text()
 
     def wait_for_batches(self, count: int) -> bool:
         """Wait until so many batches are committed; False when the query ended before."""
