@@ -6,7 +6,8 @@
 `join.windows` says which rows are expired: outside their window for all that can still arrive. One that is in memory
 with everything that it could meet has met it. But where rows of its bucket have left memory, combinations with it may
 be owed: then it stays, wherever it is, until a pass over the bucket has given them out. An input without the main class
-may owe in every bucket, so its rows wait until none does.
+may owe in every bucket, so its rows wait until none does. Buckets that owe nothing get no pass; when one would be due,
+their rows on disk are looked through without it (`Pipeline.tidy_disk`).
 
 Lazily (the default), rows are looked through when as many have arrived as a third of those in memory, and those of an
 input also when a third of the time that its rows are of has expired since (of their numbers, where its window counts

@@ -149,6 +149,28 @@ def test_the_disk_stays_flat_too(tmp_path: Path, policy: str) -> None:
     assert max(s["memory"] for s in states) <= 150 << 10
 
 
+@pytest.mark.parametrize("silent", [False, True])
+def test_rows_leave_the_disk_where_nothing_is_owed(
+    tmp_path: Path, silent: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """One input has one key, or nothing: buckets in which it has no row owe nothing, so no pass is ever due there."""
+    few = [t.slice(0, 1).set_column(1, "k", pa.array([7])) for t in stream(2, 50)]
+    given = {"a": stream(0, 50), "b": stream(1, 50), "c": few[:1] if silent else few}
+    now = [1000.0]
+    monkeypatch.setattr(reader.time, "monotonic", lambda: now[0])
+    run = Windowed(given, STAR, tmp_path, **timed(memory="100k", blockingThreshold="1", idleTimeout="15 seconds"))
+    states = []
+    for state in run.each_state():
+        now[0] += 10
+        states.append(state)
+    run.check()
+    assert sum(c["flushes"] for c in run.counts) > 10
+    for name in ("stored", "records"):
+        middle, last = (max(s[name] for s in states[a:b]) for a, b in ((20, 35), (35, 50)))
+        assert last <= 1.25 * middle, name
+    assert max(s["stored"] for s in states) <= 4 * LIVE
+
+
 def test_a_chain_drops_rows_of_all_its_inputs(tmp_path: Path) -> None:
     given = {alias: stream(seed, 60, keys=900) for seed, alias in enumerate(NAMES)}
     run = Windowed(given, CHAIN, tmp_path, **timed(memory="400k", blockingThreshold="1"))
