@@ -18,6 +18,7 @@ from spark_mjoin.metrics import PhaseCounts
 from spark_mjoin.model import Array, JoinSpec
 from spark_mjoin.phases.disk import Part, divide, not_out_yet, take_in
 from spark_mjoin.phases.overflow import give_back
+from spark_mjoin.planner.manager import MOST_HELD, MOST_RECORDS
 from spark_mjoin.planner.orders import Probing, probe_order
 from spark_mjoin.state.buckets import BUCKETS
 from spark_mjoin.state.operator import OperatorState, new_table
@@ -39,6 +40,19 @@ def clean(
         give_back()
     state.residency.clean(buckets, state.groups.main)
     state.groups.passed(buckets)
+
+
+def is_due(state: OperatorState) -> bool:
+    """Whether too much is kept for passes: records of departures and visits, or rows outside their window."""
+    residency, stored = state.residency, sum(s.end - s.start for s in state.segments)
+    records = sum(map(len, residency.departures)) + sum(map(len, residency.visits))
+    return records > MOST_RECORDS or state.progress.held > MOST_HELD * stored
+
+
+def nothing_owed(state: OperatorState, buckets: Array) -> None:
+    """Note that everything in some buckets of the main class is out, as after a pass that would give nothing."""
+    state.residency.clean(buckets.tolist(), state.groups.main)
+    state.groups.passed(buckets.tolist())
 
 
 def everything(state: OperatorState, store: StateStore, area: int, phase: PhaseCounts) -> Iterator[pa.RecordBatch]:

@@ -6,10 +6,14 @@
 `join.windows` says which rows are expired: outside their window for all that can still arrive. One that is in memory
 with everything that it could meet has met it. But where rows of its bucket have left memory, combinations with it may
 be owed: then it stays, wherever it is, until a pass over the bucket has given them out. An input without the main class
-may owe in every bucket, so its rows wait until none does.
+may owe in every bucket, so its rows wait until none does. Buckets that owe nothing get no pass; when one would be due,
+their rows on disk are looked through without it (`Pipeline.tidy_disk`).
 
-Lazily (the default), rows are looked through when as many have arrived as a third of those in memory: each row is moved
-a few times at the most, and a third of what the tables hold may be outside the windows. Actively, before every batch.
+Lazily (the default), rows are looked through when as many have arrived as a third of those in memory, and those of an
+input also when a third of the time that its rows are of has expired since (of their numbers, where its window counts
+rows): each row is moved a few times at the most. At even rates both come to the same, and a third of what the tables
+hold may be outside the windows. Where rates fall, the second lets the many rows of before go: as many would not arrive
+for long. Actively, before every batch.
 
 Dropping is decided by counts that are part of the state, so a replay drops the same rows. When rows are dropped changes
 no result.
@@ -17,7 +21,7 @@ no result.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 
 import numpy as np
 
@@ -40,6 +44,8 @@ def begin(state: OperatorState, plan: Expiry, counts: BatchCounts) -> None:
     look(state)
     if plan.active or is_due(state):
         from_memory(state, counts)
+    elif moved := [number for number in range(len(state.tables)) if _has_moved(state, number)]:
+        from_memory(state, counts, moved)
 
 
 def look(state: OperatorState) -> None:
@@ -56,13 +62,28 @@ def is_due_meanwhile(state: OperatorState) -> bool:
     return any(i.window is not None and i.window.in_rows for i in state.spec.inputs) and is_due(state)
 
 
-def from_memory(state: OperatorState, counts: BatchCounts) -> None:
-    """Drop the expired rows of buckets that are in memory as a whole and owe nothing."""
-    state.progress.since = 0
+def _has_moved(state: OperatorState, number: int) -> bool:
+    """Whether the horizon of an input has passed a third of what there was when its rows were last looked through."""
+    progress, window = state.progress, state.spec.inputs[number].window
+    horizon, before = progress.horizons[number], progress.looked[number]
+    if window is None or horizon is None or not state.tables[number].rows:
+        return False
+    newest = progress.read[number] if window.in_rows else progress.seen[number]
+    if before is None or newest is None:
+        return True
+    return horizon > before and (horizon - before) * LAZY >= newest - before
+
+
+def from_memory(state: OperatorState, counts: BatchCounts, inputs: Collection[int] | None = None) -> None:
+    """Drop the expired rows of buckets that are in memory as a whole and owe nothing: of some inputs, or of all."""
     look(state)
+    windowed = {number for number, horizon in enumerate(state.progress.horizons) if horizon is not None}
+    if inputs is None or windowed <= set(inputs):
+        state.progress.since = 0
     debt = state.groups.in_debt()
     for number, horizon in enumerate(state.progress.horizons):
-        if horizon is not None:
+        if horizon is not None and (inputs is None or number in inputs):
+            state.progress.looked[number] = horizon
             free = ~(debt if number in state.groups.main else np.full(BUCKETS, debt.any()))
             chosen = np.flatnonzero(free & (state.groups.disk[number] == 0))
             counts.rows_purged += drop(state, number, chosen, horizon)

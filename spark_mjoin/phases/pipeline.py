@@ -223,6 +223,19 @@ class Pipeline:
         if self.plan.purging is not None and work.visited is None:
             purge.after_pass(operator, self.store, work.buckets, self.plan.purging, self.counts)
 
+    def tidy_disk(self) -> None:
+        """Do for buckets that owe nothing what a pass does for others, when a pass is due whatever arrives.
+
+        No pass is planned for them, however long they owe nothing, as where an input has no row in a bucket at all.
+        Rows on disk would stay there for ever, and so would the records of when they left memory.
+        """
+        for operator in self.state.operators:
+            if cleanup.is_due(operator):
+                free = np.flatnonzero(~operator.groups.in_debt())
+                cleanup.nothing_owed(operator, free)
+                if self.plan.expiry is not None:
+                    expiry.after_pass(operator, self.store, free.tolist(), self.counts)
+
     def purge_disk(self, has_time: bool) -> Iterator[pa.RecordBatch]:
         """Look through disk parts for rows that promises have made useless.
 

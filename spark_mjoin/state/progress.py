@@ -37,6 +37,7 @@ class Progress:
     dropped: list[int] = field(default_factory=list)  # rows that are in the state's total and not in the state
     since: int = 0  # arrivals since rows were last looked through
     shortened: list[int | None] = field(default_factory=list)  # the last position that was given up before its time
+    looked: list[int | None] = field(default_factory=list)  # how far rows in memory were last looked through
     held: int = 0  # rows in segments that are outside their window and kept because disk work is owed
     watermarks: tuple[int | None, ...] = ()  # of the batch that runs; not kept
     horizons: list[int | None] = field(default_factory=list)  # at or before which rows are expired; not kept
@@ -47,6 +48,7 @@ class Progress:
         self.counts = self.counts or [[] for _ in range(self.inputs)]
         self.dropped = self.dropped or [0] * self.inputs
         self.shortened = self.shortened or [None] * self.inputs
+        self.looked = self.looked or [None] * self.inputs
         self.watermarks = self.watermarks or (None,) * self.inputs
         if not self.positions.size:
             self.positions = np.full((self.inputs, BUCKETS), BEFORE_ALL, np.int64)
@@ -99,6 +101,7 @@ class Progress:
             "events": self.events.tolist(),
             "dropped": self.dropped,
             "since": self.since,
+            "looked": self.looked,
             "held": self.held,
             "shortened": self.shortened,
         }
@@ -115,5 +118,6 @@ class Progress:
             list(body["dropped"]),
             body["since"],
             list(body.get("shortened", ())),
+            list(body.get("looked", ())),
             body["held"],
         )

@@ -1,6 +1,7 @@
 """Windows on runs that are long enough to tell: state stays flat, in memory and on disk, and results are duckdb's."""
 
 import json
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -10,7 +11,7 @@ import pytest
 
 from spark_mjoin import flush, reader, task
 from spark_mjoin.errors import MemoryBudgetError, StateError
-from spark_mjoin.state.store import KEPT_VERSIONS
+from spark_mjoin.state.store import FAN_OUT, KEPT_VERSIONS
 from tests.harness import LIMITED, rows, run, scripted
 from tests.phases.test_overflow import Run
 
@@ -70,21 +71,21 @@ class Windowed(Run):
 
     def states(self) -> list[dict[str, Any]]:
         """What each batch leaves behind."""
-        found = []
+        return list(self.each_state())
+
+    def each_state(self) -> Iterator[dict[str, Any]]:
         for counts in self.steps():
             operators = [m["operators"][0] for m in self.manifests()]
-            found.append(
-                {
-                    "rows": sum(sum(m["rows"]) - sum(m["dropped"]) for m in self.manifests()),
-                    "stored": sum(s["end"] - s["start"] for o in operators for s in o["segments"]),
-                    "segments": max(len(o["segments"]) for o in operators),
-                    "memory": counts["memoryUsedBytes"],
-                    "disk": counts["diskUsedBytes"],
-                    "purged": counts["rowsPurged"],
-                    "late": counts["rowsLate"],
-                }
-            )
-        return found
+            yield {
+                "rows": sum(sum(m["rows"]) - sum(m["dropped"]) for m in self.manifests()),
+                "stored": sum(s["end"] - s["start"] for o in operators for s in o["segments"]),
+                "segments": max(len(o["segments"]) for o in operators),
+                "records": sum(len(of) for o in operators for of in o["residency"]["departures"]),
+                "memory": counts["memoryUsedBytes"],
+                "disk": counts["diskUsedBytes"],
+                "purged": counts["rowsPurged"],
+                "late": counts["rowsLate"],
+            }
 
 
 LIVE = 3 * SIZE * (WINDOW + STEP + 2 * DISORDER) // STEP  # rows that are inside a window, or may still be
@@ -106,6 +107,34 @@ def test_the_state_stays_flat(tmp_path: Path, expiry: str, partitions: str) -> N
     assert len(files) <= int(partitions) * most["segments"] * KEPT_VERSIONS, "dropped segments are removed"
 
 
+@pytest.mark.parametrize("partitions", ["1", "2"])
+def test_rows_of_a_burst_leave_though_few_follow(tmp_path: Path, partitions: str) -> None:
+    """A third of them would not arrive for as long as the test lasts; that time goes on is enough."""
+    given = {
+        alias: [*stream(seed, 3), *(t.slice(0, 3) for t in stream(seed, 40)[3:])] for seed, alias in enumerate("abc")
+    }
+    run = Windowed(given, STAR, tmp_path, partitions=partitions, **timed())
+    states = run.states()
+    run.check()
+    assert states[3]["rows"] > 3 * 3 * SIZE
+    later = states[3 + (WINDOW + 2 * DISORDER) * 3 // (2 * STEP) + 1 :]  # a window and a half
+    assert max(s["rows"] for s in later) <= LIVE * 1.6 * 3 / SIZE
+    assert max(s["stored"] for s in later[FAN_OUT:]) <= 500  # small segments are merged, and go when all of them can
+
+
+def test_rows_that_a_window_in_rows_has_left_go_though_a_filter_lets_few_follow(tmp_path: Path) -> None:
+    script = [
+        pa.table({"n": range(b * 100, b * 100 + 100), "k": range(100), "v": [int(b < 3)] * 100}) for b in range(30)
+    ]
+    query = "SELECT a.n AS an, b.n AS bn FROM a JOIN b ON a.k = b.k WHERE (a.v = 1 OR a.k = 0) AND (b.v = 1 OR b.k = 0)"
+    run = Run({"a": script, "b": script}, query, tmp_path, window="300 rows")
+    left = []
+    for _ in run.steps():
+        (manifest,) = run.manifests()
+        left.append(sum(manifest["rows"]) - sum(manifest["dropped"]))
+    assert left[2] == 600 and max(left[9:]) <= 2 * (3 + 3)
+
+
 @pytest.mark.parametrize("policy", sorted(flush.REGISTRY))
 def test_the_disk_stays_flat_too(tmp_path: Path, policy: str) -> None:
     """With a budget far below the windows, and batches that leave no time for disk work but what is urgent."""
@@ -118,6 +147,28 @@ def test_the_disk_stays_flat_too(tmp_path: Path, policy: str) -> None:
     middle, last = (max(s["stored"] for s in states[a:b]) for a, b in ((25, 50), (50, 80)))
     assert last <= 1.25 * middle and last <= 4 * LIVE
     assert max(s["memory"] for s in states) <= 150 << 10
+
+
+@pytest.mark.parametrize("silent", [False, True])
+def test_rows_leave_the_disk_where_nothing_is_owed(
+    tmp_path: Path, silent: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """One input has one key, or nothing: buckets in which it has no row owe nothing, so no pass is ever due there."""
+    few = [t.slice(0, 1).set_column(1, "k", pa.array([7])) for t in stream(2, 50)]
+    given = {"a": stream(0, 50), "b": stream(1, 50), "c": few[:1] if silent else few}
+    now = [1000.0]
+    monkeypatch.setattr(reader.time, "monotonic", lambda: now[0])
+    run = Windowed(given, STAR, tmp_path, **timed(memory="100k", blockingThreshold="1", idleTimeout="15 seconds"))
+    states = []
+    for state in run.each_state():
+        now[0] += 10
+        states.append(state)
+    run.check()
+    assert sum(c["flushes"] for c in run.counts) > 10
+    for name in ("stored", "records"):
+        middle, last = (max(s[name] for s in states[a:b]) for a, b in ((20, 35), (35, 50)))
+        assert last <= 1.25 * middle, name
+    assert max(s["stored"] for s in states) <= 4 * LIVE
 
 
 def test_a_chain_drops_rows_of_all_its_inputs(tmp_path: Path) -> None:

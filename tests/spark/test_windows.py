@@ -1,5 +1,7 @@
 """Windows under a real Spark: results, a restart, and event time that goes on through the output."""
 
+import json
+from collections import Counter
 from pathlib import Path
 
 import numpy as np
@@ -7,7 +9,7 @@ import pyarrow as pa
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
-from tests.harness import rows
+from tests.harness import Rows, rows
 from tests.spark.joins import FileJoin
 
 QUERY = "SELECT a.k, a.ts AS a_ts, b.ts AS b_ts, c.ts AS c_ts FROM a JOIN b ON a.k = b.k JOIN c ON a.k = c.k"
@@ -75,3 +77,50 @@ def test_aggregations_by_event_time_lose_nothing(spark_session: SparkSession, tm
     states = [p["stateOperators"][0] for p in query.recentProgress if p["stateOperators"]]
     assert sum(s["numRowsDroppedByWatermark"] for s in states) == 0
     assert sum(s["numRowsRemoved"] for s in states) > 0, "the watermark moves, and closes windows"
+
+
+def test_late_rows_are_dropped_as_sparks_own_join_drops_them(spark_session: SparkSession, tmp_path: Path) -> None:
+    """The same files through Spark's interval join: it counts the same rows as late, and gives the same results.
+
+    Spark has one watermark for both inputs, which the slower sets, and what is late by it is one batch behind; so the
+    inputs go on alike, and what is late is so by either.
+    """
+    options = {"window": "20 seconds", "maxFilesPerTrigger": "1"}
+    for alias in "ab":
+        options |= {f"source.{alias}.timestamp": "ts", f"source.{alias}.watermark": "5 seconds"}
+    join = FileJoin(tmp_path, "SELECT a.k, a.ts AS a_ts, b.ts AS b_ts FROM a JOIN b ON a.k = b.k", options)
+    for a, b in (
+        ([0, 10], [1, 9]),
+        ([20, 16], [18, 20]),
+        ([30], [29, 30]),
+        ([26, 31, 12, 3], [11, 25, 31]),
+        ([40], [41]),
+    ):
+        for alias, seconds in (("a", a), ("b", b)):
+            times = pa.array([1_700_000_000_000_000 + s * 1_000_000 for s in seconds], pa.timestamp("us", "UTC"))
+            join.add(alias, pa.table({"k": [1] * len(seconds), "ts": times}))
+    assert join.run(spark_session).exception() is None
+    manifests = [json.loads(path.read_text().split(" ", 1)[1]) for path in join.state_files("partition-0/version-*")]
+    late = sum(manifest["batch"]["rowsLate"] for manifest in manifests)
+
+    def side(alias: str) -> DataFrame:
+        path = str(tmp_path / "in" / alias)
+        schema = spark_session.read.parquet(path).schema
+        read = spark_session.readStream.schema(schema).option("maxFilesPerTrigger", 1).parquet(path)
+        return read.withColumnsRenamed({"k": f"{alias}_k", "ts": f"{alias}_ts"}).withWatermark(
+            f"{alias}_ts", "5 seconds"
+        )
+
+    near = "a_k = b_k AND a_ts > b_ts - INTERVAL 20 SECONDS AND b_ts > a_ts - INTERVAL 20 SECONDS"
+    joined = side("a").join(side("b"), F.expr(near)).select("a_k", "a_ts", "b_ts")
+    found: dict[int, Rows] = {}
+
+    def keep(batch: DataFrame, number: int) -> None:
+        found[number] = rows(batch.toArrow())
+
+    writer = joined.writeStream.foreachBatch(keep).option("checkpointLocation", str(tmp_path / "sparks"))
+    query = writer.trigger(availableNow=True).start()
+    query.awaitTermination()
+    states = [s for p in query.recentProgress for s in p["stateOperators"]]
+    assert late == sum(s["numRowsDroppedByWatermark"] for s in states) == 3
+    assert join.collected == sum(found.values(), Counter()) and join.collected.total() > 20
