@@ -270,7 +270,8 @@ def gather(state: OperatorState, views: Sequence[View]) -> None:
             told = minus(told, promises.given[classes])
         if told:
             promises.given[classes] = _united(promises.given.get(classes, promises.empty(classes)), told)
-            state.told.append((classes, told))
+            if not (told.is_all and promises.end_given):
+                state.told.append((classes, told))
             promises.end_given |= told.is_all
     if not promises.end_given and any(
         promise.ended and not view.rows and not view.unseen.any()

@@ -1,5 +1,6 @@
 """Punctuations and constraints on runs that are long enough to tell: state stays flat, and results are duckdb's."""
 
+from decimal import Decimal
 from pathlib import Path
 from typing import Any
 
@@ -217,6 +218,61 @@ def test_ranges_of_all_keys_are_the_end_and_told_once(tmp_path: Path, text: bool
     options = punctuated("b", purge="immediate", emitPunctuations="true") | {"source.b.punctuationRange": "lo, hi"}
     done = Promising(given, TWO, tmp_path, **options).to_the_end()
     assert [sum(t.column("punctuation").to_pylist()) for t in done.results] == [1, 0]
+
+
+INT = pa.int32()
+FLOATS = (pa.float32(), pa.float64())
+
+
+@pytest.mark.parametrize(
+    ("held", "said", "ranges", "expected"),
+    [
+        ((INT, pa.int64()), [], [(3 * 10**9, 4 * 10**9)], []),
+        ((INT, pa.int64()), [7, 3 * 10**9], [(10, 3 * 10**9), (-(10**10), 3)], [(7,), (None, 3), (10, None)]),
+        ((INT, pa.decimal128(12, 2)), ["3.5"], [("10.00", "25000000.00"), ("5.5", "6.5")], [(10, 25_000_000)]),
+        ((pa.decimal128(6, 2), pa.decimal128(8, 4)), ["9.0001"], [("1.0001", "1.0099")], []),
+        ((pa.decimal128(6, 2), pa.decimal128(8, 4)), ["9.5"], [("1.0", "1.5")], [("9.50",), ("1.00", "1.50")]),
+        (FLOATS, [0.1, 0.5], [(0.1, 0.2), (1.5, 2.5)], [(0.5,), (1.5, 2.5)]),
+    ],
+)
+def test_what_the_output_cannot_hold_is_not_told(
+    tmp_path: Path, held: tuple[pa.DataType, ...], said: list[Any], ranges: list[Any], expected: list[Any]
+) -> None:
+    """NULL says that an end is open, or that all is over, so it must not stand for a key that does not fit."""
+
+    def table(dtype: pa.DataType, rows: list[Any]) -> pa.Table:
+        fields = [("k", dtype), ("n", pa.int64()), ("p", pa.bool_()), ("lo", dtype), ("hi", dtype)]
+        if pa.types.is_decimal(dtype):
+            rows = [{c: Decimal(v) if isinstance(v, str) else v for c, v in row.items()} for row in rows]
+        return pa.Table.from_pylist(rows, pa.schema(fields))
+
+    promised = [{"k": k, "p": True} for k in said] + [{"lo": lo, "hi": hi, "p": True} for lo, hi in ranges]
+    given = {"a": [table(held[0], [])], "b": [table(held[1], promised)]}
+    options = punctuated("b", purge="immediate", emitPunctuations="true") | {"source.b.punctuationRange": "lo, hi"}
+    done = Promising(given, TWO, tmp_path, **options).to_the_end()
+    told = [r for t in done.results for r in t.to_pylist()]
+    columns = ("punctuationLow", "punctuationHigh")
+    found = [(r["k"],) if r["k"] is not None else tuple(r[c] for c in columns) for r in told]
+    assert [tuple(str(v) if isinstance(v, Decimal) else v for v in row) for row in found] == expected
+
+
+def test_ranges_of_strings_that_have_become_one_are_told_once(tmp_path: Path) -> None:
+    """b has promised all from a on, c all up to a: that is the end, which is not told again when b has ended."""
+    schema = pa.schema([("k", pa.string()), ("n", pa.int64()), ("p", pa.bool_()), ("lo", pa.string())])
+    ranged = pa.Table.from_pylist([{"p": True, "lo": "a"}], schema)
+    over = pa.Table.from_pylist([{"p": True}], schema)
+    rows = pa.Table.from_pylist([{"k": k, "n": 1, "p": False} for k in ("a", "ab")], schema)
+    given = {
+        "a": [rows.slice(0, 0)] * 2,
+        "b": [ranged.append_column("hi", pa.nulls(1, pa.string())), over],
+        "c": [rows],
+    }
+    given["b"][1] = given["b"][1].append_column("hi", pa.nulls(1, pa.string()))
+    options = punctuated("b", purge="immediate", emitPunctuations="true")
+    options |= {"source.b.punctuationRange": "lo, hi", "source.c.ordered": "k"}
+    done = Promising(given, STAR, tmp_path, **options).to_the_end()
+    told = [tuple(r[c] for c in ("punctuationLow", "punctuationHigh")) for t in done.results for r in t.to_pylist()]
+    assert told == [("a", None), (None, None)]
 
 
 def test_a_punctuation_about_another_column_does_not_end_the_input(tmp_path: Path) -> None:
