@@ -275,6 +275,17 @@ def test_ranges_of_strings_that_have_become_one_are_told_once(tmp_path: Path) ->
     assert told == [("a", None), (None, None)]
 
 
+def test_an_input_that_is_over_and_empty_ends_a_chain(tmp_path: Path) -> None:
+    """Nothing of the far end can be completed either."""
+    schema = pa.schema([("k", pa.int64()), ("m", pa.int64()), ("n", pa.int64()), ("p", pa.bool_())])
+    data = pa.Table.from_pylist([{"k": k, "m": k, "n": k, "p": False} for k in range(10)], schema)
+    over, nothing = pa.Table.from_pylist([{"p": True}], schema), data.slice(0, 0)
+    given = {"a": [data, nothing, data], "b": [data, nothing], "c": [nothing, over]}
+    run = Promising(given, CHAIN, tmp_path, **punctuated(purge="immediate"))
+    assert [s["rows"] for s in run.states()] == [20, 0, 0]
+    assert run.counts[-1]["rowsDropped"] == 10
+
+
 def test_keys_that_are_computed_are_not_looked_at_before_filters(tmp_path: Path) -> None:
     """A promise is about rows as they come, but a row that the filter leaves out must not fail in a cast."""
     a = [pa.table({"s": ["1", "x", "1"], "m": [1, 2, 1], "g": [True, False, True]})]
