@@ -11,7 +11,7 @@ import pytest
 from spark_mjoin import flush, task
 from spark_mjoin.errors import OptionError, PromiseError, StateError
 from spark_mjoin.state.store import KEPT_VERSIONS
-from tests.harness import LIMITED, reader, rows, run, scripted
+from tests.harness import LIMITED, ReadAllAvailable, reader, rows, run, scripted
 from tests.phases.test_overflow import Run
 
 NAMES = ("a", "b", "c")
@@ -284,6 +284,37 @@ def test_an_input_that_is_over_and_empty_ends_a_chain(tmp_path: Path) -> None:
     run = Promising(given, CHAIN, tmp_path, **punctuated(purge="immediate"))
     assert [s["rows"] for s in run.states()] == [20, 0, 0]
     assert run.counts[-1]["rowsDropped"] == 10
+
+
+@pytest.mark.parametrize("promise", ["punctuation", "unique"])
+def test_rows_leave_when_inputs_are_idle(tmp_path: Path, promise: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Though fewer punctuations have come than purgeEvery says: in a batch of its own, once."""
+    schema = pa.schema([("k", pa.int64()), ("n", pa.int64()), ("p", pa.bool_())])
+    data = pa.Table.from_pylist([{"k": k, "n": k, "p": False} for k in range(10)], schema)
+    said = pa.Table.from_pylist([{"k": k, "p": True} for k in range(10)] + [{"k": 99, "n": 0, "p": False}], schema)
+    given = {"a": [data, data.slice(0, 0)], "b": [data.slice(0, 0), said]}
+    options = punctuated("a", "b", emitPunctuations="true")
+    if promise == "unique":
+        given, options = {"a": [data], "b": [data]}, {"source.b.unique": "k"}
+    run = Promising(given, TWO, tmp_path, **options)
+    before = run.states()[-1]["rows"]
+    assert before >= 10 and run.current.latestOffset(run.offset, ReadAllAvailable()) == run.offset, "not at once"
+    monkeypatch.setattr("spark_mjoin.reader.IDLE_SECONDS", 0.0)
+    states = run.states()
+    assert len(states) == 1 and states[0]["rows"] == before - 10
+    told = [r["k"] for t in run.results for r in t.to_pylist() if r.get("punctuation")]
+    assert told == ([] if promise == "unique" else list(range(10)))
+    assert run.current.latestOffset(run.offset, ReadAllAvailable()) == run.offset
+
+
+def test_where_nothing_comes_any_more_rows_leave_at_once(tmp_path: Path) -> None:
+    """As with availableNow."""
+    given = {alias: stream(seed, 2) for seed, alias in enumerate("ab")}
+    run = Promising(given, TWO, tmp_path, **punctuated("a", "b", purgeEvery="1000000"))
+    run.current.prepareForTriggerAvailableNow()
+    states = run.states()
+    run.check()
+    assert [s["purged"] > 0 for s in states] == [False, True]
 
 
 def test_keys_that_are_computed_are_not_looked_at_before_filters(tmp_path: Path) -> None:
