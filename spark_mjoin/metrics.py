@@ -140,6 +140,7 @@ class BatchCounts:
     rows_dropped: int = 0  # that arrived and were never stored, since nothing that comes can match them
     punctuations: int = 0  # that arrived; counted by the first partition
     promises_broken: int = 0
+    purge_pending: bool = False  # whether rows are to be looked through when there is time
     rows_waited: int = 0  # that others of their input overtook
     purging: WorkCounts = field(default_factory=WorkCounts)  # of looking through rows and moving those that stay
     rows_shrunk: int = 0
@@ -211,6 +212,7 @@ class BatchCounts:
             "sampledResults": self.sampled_results,
             "unshedResults": self.unshed_results,
             "began": self.began,
+            "purgePending": self.purge_pending,
         }
 
 

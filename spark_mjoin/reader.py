@@ -67,6 +67,8 @@ Offset = dict[str, Any]
 log = logging.getLogger(__name__)
 logs.follow_environment()
 
+IDLE_SECONDS = 1.0  # in which nothing arrives, until there is a batch to let useless rows go
+
 _TASK_REPORT = -77001  # the number of the accumulator that jvm-shim/src/sparkmjoin/TaskReport.java listens to
 
 
@@ -144,6 +146,8 @@ class MJoinStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         self._logs: dict[str, list[DurableLog]] = {}
         self._freeze = False
         self._ended = False  # what is there now is all that will come
+        self._idle_since: float | None = None  # when nothing was new for the first time
+        self._purged: int | None = None  # a version of the state in which nothing is to be purged
         self._spilled: bool | None = None  # whether there may be disk work; None: not looked yet
         self._planner = Planner(spec, settings, calibrated())
         self._rates = _Rates([0.0] * len(spec.inputs))
@@ -185,14 +189,17 @@ class MJoinStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             positions[described.alias] = source.latest(start["positions"][described.alias], limits, found)
         self._start = start
         moving = [alias for alias, position in positions.items() if position != start["positions"][alias]]
-        if not (moving or self._may_have_debt(start)):
+        if moving:
+            self._idle_since = None
+        purges = not moving and self._has_time_to_purge(start)
+        if not (moving or purges or self._may_have_debt(start)):
             return start
-        planned = self._plan(start, moving)
+        planned = self._plan(start, moving, bool(moving) or purges)
         overflow = planned.plan.overflow
         for waiting in overflow.waiting if overflow else ():
             positions[waiting] = start["positions"][waiting]
-        if positions == start["positions"] and not planned.has_debt:
-            return start  # with disk work left only the version advances: a tick
+        if positions == start["positions"] and not (planned.has_debt or purges):
+            return start  # with disk work or rows to purge only the version advances: a tick
         for reason in planned.reasons:
             log.info("%s", reason)
         next_plan = planned.plan
@@ -211,10 +218,22 @@ class MJoinStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             self._spilled = bool(self._settings.memory_bytes) or any(map(has_spilled, self._manifests(start)))
         return self._spilled
 
-    def _plan(self, start: Offset, moving: Sequence[str]) -> Planned:
-        """How the next batch runs, in which some sources have new rows."""
+    def _has_time_to_purge(self, start: Offset) -> bool:
+        """Whether nothing arrives, and rows are to be looked through that promises may have made useless."""
+        if not (self._spec.promising and start["version"]) or start["version"] == self._purged:
+            return False
+        since, self._idle_since = self._idle_since, self._idle_since or time.monotonic()
+        if not self._ended and (since is None or time.monotonic() - since < IDLE_SECONDS):
+            return False
+        if any(m["batch"].get("purgePending", False) for m in self._committed(start)):
+            return True
+        self._purged = start["version"]
+        return False
+
+    def _plan(self, start: Offset, moving: Sequence[str], certain: bool) -> Planned:
+        """How the next batch runs, in which some sources have new rows; it is certain if there will be one."""
         manifests = self._manifests(start)
-        if start == self._batch and moving:
+        if start == self._batch and certain:
             self._rates.note([m for m in manifests if m is not None], time.monotonic() - self._times[1])
         return self._planner.next_batch(self._planned_at(start), manifests, moving, self._rates.smoothed, self._ended)
 
@@ -439,9 +458,9 @@ class _Rates:
     smoothed: list[float]
 
     def note(self, manifests: Sequence[Mapping[str, Any]], seconds: float) -> None:
-        """A batch is over, for whose input so many seconds were taken."""
-        if manifests and seconds > 0:
-            rows = [sum(of) for of in zip(*(m["batch"]["rowsIn"] for m in manifests), strict=True)]
+        """A batch is over, for whose input so many seconds were taken; one without any says nothing."""
+        rows = [sum(of) for of in zip(*(m["batch"]["rowsIn"] for m in manifests), strict=True)]
+        if any(rows) and seconds > 0:
             share = 0.3 if any(self.smoothed) else 1.0
             pairs = zip(self.smoothed, rows, strict=True)
             self.smoothed = [(1 - share) * old + share * new / seconds for old, new in pairs]

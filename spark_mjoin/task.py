@@ -105,6 +105,7 @@ def _commit(batch: Pipeline, positions: Mapping[str, Position]) -> bool:
     counts.input_bytes = [operator.tables[member].nbytes() for operator, member in batch.state.inputs()]
     counts.least_fractions = [a.least for a in admitted]
     counts.fractions = [batch.parts(number) / WHOLE for number in range(len(admitted))]
+    counts.purge_pending = batch.has_to_purge
     counts.rows_resident = sum(table.rows for operator in operators for table in operator.tables)
     counts.rows_deferred = sum(operator.groups.deferred_rows() for operator in operators)
     missing = zip(operators, batch.state.worth(), strict=True)

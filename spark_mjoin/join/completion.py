@@ -11,7 +11,8 @@ with it is of rows that are here already, or if there is none. Seen from r, each
 
 In a star all inputs are neighbours: a row goes once all others have promised its key, or one has and has no row with
 it. In a chain or tree the same is asked of the rows of j and the neighbours behind j, from the leaves up, where a row
-that comes may have any key in the classes behind it.
+that comes may have any key in the classes behind it. An input that has ended without a row left makes all others
+useless, wherever it is.
 
 `unique` is a promise by presence: an input that has a row with the key delivers no other.
 
@@ -136,9 +137,16 @@ class Completion:
     def useless(self, input: int, view: View | None = None) -> Array:
         """Of all rows of an input, or of some, which can be in no result that is still to come."""
         view = self.views[input] if view is None else view
+        if any(self._is_over(other) for other in range(len(self.views)) if other != input):
+            return np.ones(view.rows, np.bool_)
         possible, future = self._below(input, view, neighbours(self.spec, input))
         out: Array = ~(possible & future)
         return out
+
+    def _is_over(self, input: int) -> bool:
+        """Whether an input has ended and has no row: no result comes then, however far it is from the others."""
+        view = self.views[input]
+        return self.promises.of[input].ended and not view.rows and not view.unseen.any()
 
     def excluded(self, input: int, classes: Classes, view: View) -> Array:
         """Which keys that rows have in some classes an input does not deliver any more."""

@@ -50,18 +50,24 @@ def encode(array: pa.Array, domain: KeyDomain) -> pa.Array:
 
 
 def decode(keys: pa.Array, domain: KeyDomain, dtype: pa.DataType) -> pa.Array:
-    """The values of a column of some type that have these keys; NULL where it has none. For few keys at a time."""
+    """The values of a column of some type that have these keys; NULL where it has none, which is slow."""
     if domain.kind in ("string", "binary"):
         return keys.cast(pa.binary()).cast(dtype)
+    whole = _held(keys, domain, dtype)
+    if whole is not None:
+        return whole
+    each = [_held(keys.slice(at, 1), domain, dtype) for at in range(len(keys))]
+    return pa.concat_arrays([pa.nulls(1, dtype) if of is None else of for of in each])
+
+
+def _held(keys: pa.Array, domain: KeyDomain, dtype: pa.DataType) -> pa.Array | None:
+    """The values with these keys; None where a column of the type cannot hold one, or only another that is near it."""
     values = [None if key is None else _value(key, domain) for key in keys.to_pylist()]
-    out = []
-    for value in values:
-        try:
-            found = pa.array([value], _value_type(domain)).cast(dtype)
-        except (pa.ArrowInvalid, pa.ArrowNotImplementedError):
-            found = pa.nulls(1, dtype)
-        out.append(found)
-    return pa.concat_arrays(out) if out else pa.array([], dtype)
+    try:
+        found = pa.array(values, _value_type(domain)).cast(dtype)
+    except (pa.ArrowInvalid, pa.ArrowNotImplementedError):
+        return None
+    return found if encode(found, domain).to_pylist() == keys.to_pylist() else None
 
 
 def _value(key: int | bytes, domain: KeyDomain) -> object:

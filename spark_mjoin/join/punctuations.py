@@ -206,17 +206,21 @@ class Delivered:
     def _column(self, column: Col) -> pa.Array:
         return self._batch.column(column.name)
 
+    def _plain(self) -> Classes:
+        """The classes of keys that are columns, which promises are about.
+
+        Not of those that are computed: rows that a filter lets not pass must not fail in them.
+        """
+        input = self._spec.inputs[self._number]
+        return tuple(c for c, ordinal in input.keys if isinstance(input.stored[ordinal].expr, Col))
+
     def _joint(self, classes: Classes) -> tuple[Array, Keys]:
         rows, keys = self._keys(classes)
         return rows, together([keys_of(k, self._spec.classes[c]) for c, k in zip(classes, keys, strict=True)])
 
     def awaited(self, promises: Promises, inputs: Sequence[int]) -> Array:
-        """Which rows have a key that one of some inputs has promised not to deliver any more.
-
-        Keys that are computed are left out: rows that a filter lets not pass must not fail in them.
-        """
-        own = self._spec.inputs[self._number]
-        classes = tuple(c for c, ordinal in own.keys if isinstance(own.stored[ordinal].expr, Col))
+        """Which rows have a key that one of some inputs has promised not to deliver any more."""
+        classes = self._plain()
         rows, keys = self._keys(classes)
         by_class = {c: keys_of(k, self._spec.classes[c]) for c, k in zip(classes, keys, strict=True)}
         out = np.zeros(self._batch.num_rows, np.bool_)
@@ -277,7 +281,7 @@ class Delivered:
         data_at says at which row of the batch each data row came; present(classes, keys) which keys are in the state.
         """
         input, number = self._spec.inputs[self._number], self._number
-        classes = tuple(c for c, _ in input.keys)
+        classes = self._plain()
         rows, keys = self._keys(classes)
         by_class = {c: keys_of(k, self._spec.classes[c]) for c, k in zip(classes, keys, strict=True)}
         broken = promises.excluded(number, by_class, rows.size)
@@ -296,7 +300,10 @@ class Delivered:
         if input.unique:
             joint = together([by_class[c] for c in input.unique])
             out["unique"] = present(input.unique, joint) | _repeated(joint)
-        mine = own(self._spec, classes, keys, self._share)
+        if self._share[1] > 1 and self._spec.star_class not in classes:  # it is computed: the first counts for all
+            mine = np.full(rows.size, self._share[0] == 0)
+        else:
+            mine = own(self._spec, classes, keys, self._share)
         found = {name: rows[mask & mine] for name, mask in out.items()}
         return {name: at for name, at in found.items() if at.size}
 

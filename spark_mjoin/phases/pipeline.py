@@ -250,6 +250,12 @@ class Pipeline:
                 self.store.save(root, number, self.version, self.attempt)
             purge.after_pass(root, self.store, buckets, self.plan.purging, self.counts)
 
+    @property
+    def has_to_purge(self) -> bool:
+        """Whether a batch without rows would find rows to look through."""
+        root = self.state.root
+        return root.spec.promising and purge.is_pending(root)
+
     def punctuations(self, share: tuple[int, int]) -> Iterator[pa.RecordBatch]:
         """What has become known about results that do not come any more; after all results that the batch gives."""
         root = self.state.root

@@ -14,6 +14,7 @@ from dataclasses import dataclass
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from spark_mjoin.errors import PromiseError
 from spark_mjoin.join.completion import View
@@ -132,10 +133,14 @@ def _of_class(spec: JoinSpec, key_class: int, keys: KeySet) -> Iterator[pa.Recor
         single = keys.single()
         yield from _known(spec, {column: _decoded(spec, key_class, keys.lows[single])})
         lows, highs = keys.lows[~single], keys.highs[~single]
+        if spec.classes[key_class].kind == "integer":
+            lows, highs = _within(lows, highs, spec.schema.field(column).type)
         low = _decoded(spec, key_class, lows, lows != FIRST)
         high = _decoded(spec, key_class, highs, highs != LAST)
-        if len(lows):
-            yield _rows(spec, {LOW: low, HIGH: high}, len(lows))
+        # NULL is an open end, so a range with an end that the output column cannot hold says nothing
+        fits = pa.array((_valid(low) | (lows == FIRST)) & (_valid(high) | (highs == LAST)))
+        if pc.any(fits).as_py():
+            yield _rows(spec, {LOW: low.filter(fits), HIGH: high.filter(fits)}, pc.sum(fits).as_py())
         return
     yield from _known(spec, {column: _decoded(spec, key_class, keys.values)})
     if keys.ranges:
@@ -144,11 +149,24 @@ def _of_class(spec: JoinSpec, key_class: int, keys: KeySet) -> Iterator[pa.Recor
         yield _rows(spec, dict(zip((LOW, HIGH), ends, strict=True)), len(keys.ranges))
 
 
+def _within(lows: Array, highs: Array, dtype: pa.DataType) -> tuple[Array, Array]:
+    """Ranges of integers without what a column cannot hold: open where they reach beyond it."""
+    limits = np.iinfo(dtype.to_pandas_dtype())
+    there = (lows <= limits.max) & (highs >= limits.min)
+    lows, highs = lows[there], highs[there]
+    return np.where(lows <= limits.min, FIRST, lows), np.where(highs >= limits.max, LAST, highs)
+
+
+def _valid(array: pa.Array) -> Array:
+    out: Array = array.is_valid().to_numpy(zero_copy_only=False)
+    return out
+
+
 def _known(spec: JoinSpec, columns: dict[str | None, pa.Array]) -> Iterator[pa.RecordBatch]:
     """Rows with these keys; without those that the output column cannot even hold."""
     fits = np.ones(len(next(iter(columns.values()))), np.bool_)
     for array in columns.values():
-        fits &= array.is_valid().to_numpy(zero_copy_only=False)
+        fits &= _valid(array)
     if fits.any():
         named = {str(name): array.filter(pa.array(fits)) for name, array in columns.items() if name is not None}
         yield _rows(spec, named, int(fits.sum()))

@@ -2,7 +2,8 @@
 
     on the fly     arriving rows that nothing to come can match, once they have probed: they are not stored
     sweep          useless rows in memory, of buckets that owe nothing        after so many punctuations, when memory is
-                                                                              full, or when a batch brings no rows
+                                                                              full, or when a batch brings no rows: if
+                                                                              inputs are idle there is one for that
     after a pass   useless rows of its buckets, in memory and on disk
 
 `join.completion` says which rows are useless. As with windows (`phases.expiry`), a row stays where rows of its bucket
@@ -88,8 +89,9 @@ def is_due(state: OperatorState, plan: Purging) -> bool:
 
 
 def is_pending(state: OperatorState) -> bool:
-    """Whether a sweep might find anything."""
-    return state.promises.waiting > 0 or state.promises.news
+    """Whether a sweep might find anything: something was promised since the last, or rows with unique keys came."""
+    promises = state.promises
+    return promises.waiting > 0 or promises.news or (_by_presence(state.spec) and promises.arrived > 0)
 
 
 def is_held_up(state: OperatorState) -> bool:
@@ -270,7 +272,8 @@ def gather(state: OperatorState, views: Sequence[View]) -> None:
             told = minus(told, promises.given[classes])
         if told:
             promises.given[classes] = _united(promises.given.get(classes, promises.empty(classes)), told)
-            state.told.append((classes, told))
+            if not (told.is_all and promises.end_given):
+                state.told.append((classes, told))
             promises.end_given |= told.is_all
     if not promises.end_given and any(
         promise.ended and not view.rows and not view.unseen.any()

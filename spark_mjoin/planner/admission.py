@@ -122,6 +122,8 @@ def admit(load: Load, before: Parts | None, seconds: float | None, promise: Prom
     if seconds is None and promise.max_delay is None:
         return everything  # delay cannot grow
     rows = load.expected(seconds)
+    if before is not None and promise.min_recall is not None and not keeps(before, least, promise.min_recall):
+        before = None  # it was decided when something else was promised
     if not rows or not load.is_known:
         return before or everything
     may_take = promise.max_delay or max(FREE_SECONDS, RECOVERY * (seconds or 0.0))

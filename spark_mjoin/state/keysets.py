@@ -14,6 +14,7 @@ All of it is exact: a set is never larger than what was put into it.
 from __future__ import annotations
 
 import base64
+from bisect import bisect_right
 from collections.abc import Sequence
 from typing import Any
 
@@ -248,15 +249,18 @@ class ByteSet:
         return out | self._in_ranges(keys) if self.ranges else out
 
     def minus(self, other: ByteSet) -> ByteSet:
-        """Ranges stay whole unless the other set has the very same."""
+        """Ranges stay whole unless a range of the other set has all of them."""
         values = self.values.filter(pa.array(~other.contains(self.values)))
-        return ByteSet(values, [r for r in self.ranges if r not in other.ranges])
+        lows = [low or b"" for low, _ in other.ranges]
+        return ByteSet(values, [r for r in self.ranges if not _covered(r, other.ranges, lows)])
 
     def common(self, other: ByteSet) -> ByteSet:
-        """Of ranges those that both have."""
         mine = self.values.filter(pa.array(other.contains(self.values)))
         theirs = other.values.filter(pa.array(self.contains(other.values)))
-        return ByteSet(_sorted(pa.concat_arrays([mine, theirs])), [r for r in self.ranges if r in other.ranges])
+        ranges = _overlaps(self.ranges, other.ranges)
+        single = pa.array([low for low, high in ranges if low is not None and low == high], _BYTES)
+        values = _sorted(pa.concat_arrays([mine, theirs, single]))
+        return ByteSet(values, [(low, high) for low, high in ranges if low is None or low != high])
 
     @staticmethod
     def of(keys: pa.Array) -> ByteSet:
@@ -274,6 +278,35 @@ class ByteSet:
         values = pa.Array.from_buffers(_BYTES, offsets.size - 1, [None, pa.py_buffer(offsets), pa.py_buffer(data)])
         ranges = [tuple(None if end is None else base64.b64decode(end) for end in r) for r in body["ranges"]]
         return ByteSet(values, ranges)  # type: ignore[arg-type]
+
+
+_Range = tuple[bytes | None, bytes | None]
+
+
+def _covered(range: _Range, others: Sequence[_Range], lows: Sequence[bytes]) -> bool:
+    """Whether one of some ranges, which do not meet and begin at `lows`, in order, has all of a range."""
+    at = bisect_right(lows, range[0] or b"") - 1
+    if at < 0:
+        return False
+    end = others[at][1]
+    return end is None or (range[1] is not None and range[1] <= end)
+
+
+def _overlaps(one: Sequence[_Range], other: Sequence[_Range]) -> list[_Range]:
+    """Where ranges of two sets meet; those of a set do not meet each other, and are in order."""
+    out: list[_Range] = []
+    i = j = 0
+    while i < len(one) and j < len(other):
+        (a, b), (c, d) = one[i], other[j]
+        low = a if c is None else c if a is None else max(a, c)
+        high = b if d is None else d if b is None else min(b, d)
+        if low is None or high is None or low <= high:
+            out.append((low, high))
+        if high == b:
+            i += 1
+        if high == d:
+            j += 1
+    return out
 
 
 KeySet = WordSet | ByteSet

@@ -1,5 +1,6 @@
 """Punctuations and constraints on runs that are long enough to tell: state stays flat, and results are duckdb's."""
 
+from decimal import Decimal
 from pathlib import Path
 from typing import Any
 
@@ -10,7 +11,7 @@ import pytest
 from spark_mjoin import flush, task
 from spark_mjoin.errors import OptionError, PromiseError, StateError
 from spark_mjoin.state.store import KEPT_VERSIONS
-from tests.harness import LIMITED, reader, rows, run, scripted
+from tests.harness import LIMITED, ReadAllAvailable, reader, rows, run, scripted
 from tests.phases.test_overflow import Run
 
 NAMES = ("a", "b", "c")
@@ -217,6 +218,115 @@ def test_ranges_of_all_keys_are_the_end_and_told_once(tmp_path: Path, text: bool
     options = punctuated("b", purge="immediate", emitPunctuations="true") | {"source.b.punctuationRange": "lo, hi"}
     done = Promising(given, TWO, tmp_path, **options).to_the_end()
     assert [sum(t.column("punctuation").to_pylist()) for t in done.results] == [1, 0]
+
+
+INT = pa.int32()
+FLOATS = (pa.float32(), pa.float64())
+
+
+@pytest.mark.parametrize(
+    ("held", "said", "ranges", "expected"),
+    [
+        ((INT, pa.int64()), [], [(3 * 10**9, 4 * 10**9)], []),
+        ((INT, pa.int64()), [7, 3 * 10**9], [(10, 3 * 10**9), (-(10**10), 3)], [(7,), (None, 3), (10, None)]),
+        ((INT, pa.decimal128(12, 2)), ["3.5"], [("10.00", "25000000.00"), ("5.5", "6.5")], [(10, 25_000_000)]),
+        ((pa.decimal128(6, 2), pa.decimal128(8, 4)), ["9.0001"], [("1.0001", "1.0099")], []),
+        ((pa.decimal128(6, 2), pa.decimal128(8, 4)), ["9.5"], [("1.0", "1.5")], [("9.50",), ("1.00", "1.50")]),
+        (FLOATS, [0.1, 0.5], [(0.1, 0.2), (1.5, 2.5)], [(0.5,), (1.5, 2.5)]),
+    ],
+)
+def test_what_the_output_cannot_hold_is_not_told(
+    tmp_path: Path, held: tuple[pa.DataType, ...], said: list[Any], ranges: list[Any], expected: list[Any]
+) -> None:
+    """NULL says that an end is open, or that all is over, so it must not stand for a key that does not fit."""
+
+    def table(dtype: pa.DataType, rows: list[Any]) -> pa.Table:
+        fields = [("k", dtype), ("n", pa.int64()), ("p", pa.bool_()), ("lo", dtype), ("hi", dtype)]
+        if pa.types.is_decimal(dtype):
+            rows = [{c: Decimal(v) if isinstance(v, str) else v for c, v in row.items()} for row in rows]
+        return pa.Table.from_pylist(rows, pa.schema(fields))
+
+    promised = [{"k": k, "p": True} for k in said] + [{"lo": lo, "hi": hi, "p": True} for lo, hi in ranges]
+    given = {"a": [table(held[0], [])], "b": [table(held[1], promised)]}
+    options = punctuated("b", purge="immediate", emitPunctuations="true") | {"source.b.punctuationRange": "lo, hi"}
+    done = Promising(given, TWO, tmp_path, **options).to_the_end()
+    told = [r for t in done.results for r in t.to_pylist()]
+    columns = ("punctuationLow", "punctuationHigh")
+    found = [(r["k"],) if r["k"] is not None else tuple(r[c] for c in columns) for r in told]
+    assert [tuple(str(v) if isinstance(v, Decimal) else v for v in row) for row in found] == expected
+
+
+def test_ranges_of_strings_that_have_become_one_are_told_once(tmp_path: Path) -> None:
+    """b has promised all from a on, c all up to a: that is the end, which is not told again when b has ended."""
+    schema = pa.schema([("k", pa.string()), ("n", pa.int64()), ("p", pa.bool_()), ("lo", pa.string())])
+    ranged = pa.Table.from_pylist([{"p": True, "lo": "a"}], schema)
+    over = pa.Table.from_pylist([{"p": True}], schema)
+    rows = pa.Table.from_pylist([{"k": k, "n": 1, "p": False} for k in ("a", "ab")], schema)
+    given = {
+        "a": [rows.slice(0, 0)] * 2,
+        "b": [ranged.append_column("hi", pa.nulls(1, pa.string())), over],
+        "c": [rows],
+    }
+    given["b"][1] = given["b"][1].append_column("hi", pa.nulls(1, pa.string()))
+    options = punctuated("b", purge="immediate", emitPunctuations="true")
+    options |= {"source.b.punctuationRange": "lo, hi", "source.c.ordered": "k"}
+    done = Promising(given, STAR, tmp_path, **options).to_the_end()
+    told = [tuple(r[c] for c in ("punctuationLow", "punctuationHigh")) for t in done.results for r in t.to_pylist()]
+    assert told == [("a", None), (None, None)]
+
+
+def test_an_input_that_is_over_and_empty_ends_a_chain(tmp_path: Path) -> None:
+    """Nothing of the far end can be completed either."""
+    schema = pa.schema([("k", pa.int64()), ("m", pa.int64()), ("n", pa.int64()), ("p", pa.bool_())])
+    data = pa.Table.from_pylist([{"k": k, "m": k, "n": k, "p": False} for k in range(10)], schema)
+    over, nothing = pa.Table.from_pylist([{"p": True}], schema), data.slice(0, 0)
+    given = {"a": [data, nothing, data], "b": [data, nothing], "c": [nothing, over]}
+    run = Promising(given, CHAIN, tmp_path, **punctuated(purge="immediate"))
+    assert [s["rows"] for s in run.states()] == [20, 0, 0]
+    assert run.counts[-1]["rowsDropped"] == 10
+
+
+@pytest.mark.parametrize("promise", ["punctuation", "unique"])
+def test_rows_leave_when_inputs_are_idle(tmp_path: Path, promise: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Though fewer punctuations have come than purgeEvery says: in a batch of its own, once."""
+    schema = pa.schema([("k", pa.int64()), ("n", pa.int64()), ("p", pa.bool_())])
+    data = pa.Table.from_pylist([{"k": k, "n": k, "p": False} for k in range(10)], schema)
+    said = pa.Table.from_pylist([{"k": k, "p": True} for k in range(10)] + [{"k": 99, "n": 0, "p": False}], schema)
+    given = {"a": [data, data.slice(0, 0)], "b": [data.slice(0, 0), said]}
+    options = punctuated("a", "b", emitPunctuations="true")
+    if promise == "unique":
+        given, options = {"a": [data], "b": [data]}, {"source.b.unique": "k"}
+    run = Promising(given, TWO, tmp_path, **options)
+    before = run.states()[-1]["rows"]
+    assert before >= 10 and run.current.latestOffset(run.offset, ReadAllAvailable()) == run.offset, "not at once"
+    monkeypatch.setattr("spark_mjoin.reader.IDLE_SECONDS", 0.0)
+    states = run.states()
+    assert len(states) == 1 and states[0]["rows"] == before - 10
+    told = [r["k"] for t in run.results for r in t.to_pylist() if r.get("punctuation")]
+    assert told == ([] if promise == "unique" else list(range(10)))
+    assert run.current.latestOffset(run.offset, ReadAllAvailable()) == run.offset
+
+
+def test_where_nothing_comes_any_more_rows_leave_at_once(tmp_path: Path) -> None:
+    """As with availableNow."""
+    given = {alias: stream(seed, 2) for seed, alias in enumerate("ab")}
+    run = Promising(given, TWO, tmp_path, **punctuated("a", "b", purgeEvery="1000000"))
+    run.current.prepareForTriggerAvailableNow()
+    states = run.states()
+    run.check()
+    assert [s["purged"] > 0 for s in states] == [False, True]
+
+
+def test_keys_that_are_computed_are_not_looked_at_before_filters(tmp_path: Path) -> None:
+    """A promise is about rows as they come, but a row that the filter leaves out must not fail in a cast."""
+    a = [pa.table({"s": ["1", "x", "1"], "m": [1, 2, 1], "g": [True, False, True]})]
+    b = [pa.table({"k": [1], "m": [1]})]
+    query = "SELECT a.s, b.m FROM a JOIN b ON CAST(a.s AS BIGINT) = b.k AND a.m = b.m WHERE a.g"
+    for partitions in ("1", "3"):
+        options = {"source.a.ordered": "m", "verifyConstraints": "count", "partitions": partitions}
+        done = Run({"a": a, "b": b}, query, tmp_path / partitions, **options).to_the_end()
+        assert sum(t.num_rows for t in done.results) == 2
+        assert sum(c["promisesBroken"] for c in done.counts) == 1
 
 
 def test_a_punctuation_about_another_column_does_not_end_the_input(tmp_path: Path) -> None:

@@ -128,6 +128,16 @@ def test_without_evidence_it_stays_as_it_was() -> None:
     assert admit(Load(2), (7, WHOLE), 1.0, Promise(), [1.0, 1.0]) == (7, WHOLE)
 
 
+def test_what_was_decided_under_another_promise_does_not_stay() -> None:
+    """As after a restart, with minRecall where there was maxDelay, or a higher one."""
+    whole, promise = [1.0, 1.0], Promise(min_recall=0.64)
+    assert admit(Load(2), (64, 64), 1.0, promise, whole) == (WHOLE, WHOLE)
+    load = Load(2)
+    load.note([90_000, 90_000], (WHOLE, WHOLE), 1.0, 100.0, 0.0)
+    before = (round(0.78 * WHOLE), round(0.78 * WHOLE))
+    assert not keeps(before, whole, 0.64) and keeps(admit(load, before, 1.0, promise, whole), whole, 0.64)
+
+
 def test_where_nothing_arrives_any_more_only_max_delay_sheds() -> None:
     load = Load(2)
     load.note([90_000, 10_000], (WHOLE, WHOLE), 1.0, 10.0, 0.0)

@@ -71,8 +71,7 @@ BYTES = st.lists(st.one_of(st.lists(TEXT, max_size=3), st.tuples(st.none() | TEX
 ALL_TEXT = [bytes("".join(t), "ascii") for n in range(4) for t in product("ab", repeat=n)]
 
 
-@given(BYTES)
-def oracle_bytes_are_a_set(puts: list[object]) -> None:
+def texts(puts: list[object]) -> tuple[ByteSet, set[bytes]]:
     found, wanted = ByteSet(), set[bytes]()
     for put in puts:
         if isinstance(put, list):
@@ -82,9 +81,24 @@ def oracle_bytes_are_a_set(puts: list[object]) -> None:
             low, high = put
             found.add_range(low, high)
             wanted |= {t for t in ALL_TEXT if (low is None or t >= low) and (high is None or t <= high)}
-    for of in (found, ByteSet.from_json(found.to_json())):
-        inside = of.contains(pa.array(ALL_TEXT, pa.large_binary()))
-        assert {t for t, i in zip(ALL_TEXT, inside, strict=True) if i} == wanted
+    return found, wanted
+
+
+def listed_texts(of: ByteSet) -> set[bytes]:
+    inside = of.contains(pa.array(ALL_TEXT, pa.large_binary()))
+    return {t for t, i in zip(ALL_TEXT, inside, strict=True) if i}
+
+
+@given(BYTES, BYTES)
+def oracle_bytes_are_a_set(a: list[object], b: list[object]) -> None:
+    (one, first), (other, second) = texts(a), texts(b)
+    assert listed_texts(one) == listed_texts(ByteSet.from_json(one.to_json())) == first
+    assert listed_texts(one.common(other)) == first & second
+    left = one.minus(other)
+    assert first - second <= listed_texts(left) <= first, "ranges are not cut"
+    assert not one.minus(one)
+    both, _ = texts([*a, *b])
+    assert not any(r in left.ranges for r in other.ranges) and not one.minus(both).ranges
 
 
 @given(st.lists(st.tuples(st.integers(0, 2), TEXT, TEXT), min_size=2, max_size=6))
