@@ -25,6 +25,10 @@ class MJoinDataSource(DataSource):
     def __init__(self, options: Any) -> None:
         super().__init__(options)
         self._compiled: tuple[JoinSpec, Settings] | None = None
+        if options.get("__checkpointLocation") is not None:
+            # From the jar, when a query begins. What is found here, in a process that has parsed queries before, need
+            # not be found again by the planner's, which Spark starts for the query and which imports no parser then.
+            self._compile()
 
     def schema(self) -> StructType:
         from pyspark.sql.pandas.types import from_arrow_schema
