@@ -352,3 +352,4 @@ def _forget(state: OperatorState, plan: Purging, views: Sequence[View]) -> None:
         if shared:
             for number in members:
                 promises.forget(number, classes, shared)
+            promises.forget_given(classes, shared)

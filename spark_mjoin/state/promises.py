@@ -11,7 +11,8 @@ so nothing that came before it can be missed. A constraint `unique` is not in he
 is in the table does not come again. When such a row leaves, its key goes into a set.
 
 Kept as small as it can be: what all inputs have promised is forgotten once no row with it is left (`forget`), since no
-row will come that would ask. Which rows can go is decided by `join.completion`, when by `phases.purge`.
+row will come that would ask; and so is that it was told. Which rows can go is decided by `join.completion`, when by
+`phases.purge`.
 """
 
 from __future__ import annotations
@@ -24,7 +25,7 @@ import numpy as np
 
 from spark_mjoin.model import Array, JoinSpec
 from spark_mjoin.state.buckets import BUCKETS
-from spark_mjoin.state.keysets import ByteSet, Keys, KeySet, WordSet, empty_set, size, together
+from spark_mjoin.state.keysets import ByteSet, Keys, KeySet, WordSet, chosen, empty_set, size, together
 
 Classes = tuple[int, ...]
 WORD_BYTES = 16  # of an entry of a set in memory
@@ -129,6 +130,23 @@ class Promises:
             sets[classes] = minus(sets[classes], keys)
             if not sets[classes]:
                 del sets[classes]
+
+    def forget_given(self, classes: Classes, keys: KeySet) -> None:
+        """All inputs have forgotten these keys: nothing asks any more whether they were told.
+
+        Ranges of strings are not cut, so an input may still have some of the keys; these stay, and so do ranges.
+        """
+        if classes not in self.given:
+            return
+        if isinstance(keys, ByteSet):
+            left = keys.values
+            for promise in self.of:
+                if classes in promise.sets:
+                    left = chosen(left, ~promise.sets[classes].contains(left))
+            keys = ByteSet(left)
+        self.given[classes] = minus(self.given[classes], keys)
+        if not self.given[classes]:
+            del self.given[classes]
 
     def nbytes(self) -> int:
         """Accounted bytes: a function of what was promised, not of how it came."""

@@ -108,6 +108,19 @@ def test_the_state_stays_flat(tmp_path: Path, purge: str, partitions: str, text:
     assert all((next(tmp_path.rglob(name))).stat().st_size < 20_000 for name in promised), "what all said is forgotten"
 
 
+def test_what_was_told_is_forgotten(tmp_path: Path) -> None:
+    """Where punctuations are passed on, the state does not grow with their number either."""
+    given = {alias: stream(seed, 16, text=True) for seed, alias in enumerate("ab")}
+    run = Promising(given, TWO, tmp_path, **punctuated("a", "b", purge="immediate", emitPunctuations="true"))
+    sizes = []
+    for _ in run.steps():
+        promised = run.manifests()[0]["operators"][0]["promises"]["file"]
+        sizes.append(next(tmp_path.rglob(promised)).stat().st_size)
+    told = [r["k"] for t in run.results for r in t.to_pylist() if r["punctuation"]]
+    assert sorted(told) == [f"key {k:06d}" for k in range(16 * OPEN)], "each once"
+    assert max(sizes[8:]) <= 1.2 * max(sizes[2:8])
+
+
 @pytest.mark.parametrize("policy", sorted(flush.REGISTRY))
 def test_the_disk_stays_flat_too(tmp_path: Path, policy: str) -> None:
     """With a budget below what is open."""
