@@ -69,6 +69,8 @@ def _advance(task: PartitionTask, ranges: Mapping[str, list[Range]], batch: Pipe
     yield from batch.arrivals(_arriving(task.spec, ranges, batch), task.share)
     if task.location is None:  # a batch read, after which nothing comes
         yield from batch.settle()
+        if task.spec.gives_punctuations:
+            batch.purge_memory()
     elif plan.overflow is not None:
         fuel = plan.overflow.fuel_bytes
         for work in plan.overflow.work:

@@ -91,9 +91,9 @@ class Pipeline:
                 if self.plan.purging is not None:
                     yield from self._let_go(operator, member, before, self.plan.purging)
                 yield from self._keep_to_budget()
-            if self.plan.purging is not None and not any(self.counts.rows_in) and purge.is_pending(self.state.root):
+            if not any(self.counts.rows_in) and self.has_to_purge:
                 yield None
-                purge.sweep(self.state.root, self.plan.purging, self.counts)
+                self.purge_memory()
 
         results = arrival.results(self.state.root, bounds())
         yield from self.counts.memory_to_memory.timed(results, self.clock)
@@ -249,6 +249,11 @@ class Pipeline:
             for number in range(len(root.tables)):
                 self.store.save(root, number, self.version, self.attempt)
             purge.after_pass(root, self.store, buckets, self.plan.purging, self.counts)
+
+    def purge_memory(self) -> None:
+        """Look through what is in memory, should a sweep find anything."""
+        if self.plan.purging is not None and self.has_to_purge:
+            purge.sweep(self.state.root, self.plan.purging, self.counts)
 
     @property
     def has_to_purge(self) -> bool:

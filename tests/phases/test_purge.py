@@ -7,8 +7,10 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 import pytest
+from pyspark.sql.datasource import CaseInsensitiveDict
 
 from spark_mjoin import flush, task
+from spark_mjoin.datasource import MJoinDataSource
 from spark_mjoin.errors import OptionError, PromiseError, StateError
 from spark_mjoin.state.store import KEPT_VERSIONS
 from tests.harness import LIMITED, ReadAllAvailable, reader, rows, run, scripted
@@ -328,6 +330,16 @@ def test_where_nothing_comes_any_more_rows_leave_at_once(tmp_path: Path) -> None
     states = run.states()
     run.check()
     assert [s["purged"] > 0 for s in states] == [False, True]
+
+
+def test_a_batch_read_tells_all_punctuations() -> None:
+    given = {alias: stream(seed, 2) for seed, alias in enumerate("ab")}
+    options = scripted(given, TWO, **punctuated("a", "b", purgeEvery="1000000", emitPunctuations="true"))
+    source = MJoinDataSource(CaseInsensitiveDict(options))
+    batch = source.reader(source.schema())
+    found = [row for p in batch.partitions() for results in batch.read(p) for row in results.to_pylist()]
+    assert sorted(row["k"] for row in found if row["punctuation"]) == list(range(2 * OPEN))
+    assert not any(row["punctuation"] for row in found[: -2 * OPEN]), "after all results"
 
 
 def test_keys_that_are_computed_are_not_looked_at_before_filters(tmp_path: Path) -> None:
