@@ -8,7 +8,7 @@ import os
 
 from hypothesis import settings
 
-FACTOR = float(os.environ.get("SPARK_MJOIN_EXAMPLES", "0.4"))
+FACTOR = float(os.environ.get("SPARK_MJOIN_EXAMPLES", "0.3"))
 LEAST = 10
 
 

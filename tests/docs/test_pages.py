@@ -8,6 +8,8 @@ from pathlib import Path
 
 import pytest
 
+from tests.spark.driver import QUICK, submitted
+
 DOCS = Path(__file__).parent.parent.parent / "docs"
 
 
@@ -16,7 +18,7 @@ def test_the_example_prints_what_the_page_shows(page: str, tmp_path: Path) -> No
     code, shown = re.findall(
         r"^```(?:python)?\n(.*?)^```$", (DOCS / f"{page}.md").read_text(), re.DOTALL | re.MULTILINE
     )
-    environment = {**os.environ, "PYSPARK_PYTHON": sys.executable, "TMPDIR": str(tmp_path)}
+    environment = {**os.environ, "PYSPARK_PYTHON": sys.executable, "TMPDIR": str(tmp_path), **submitted(QUICK)}
     run = subprocess.run(
         [sys.executable, "-c", code], cwd=tmp_path, env=environment, capture_output=True, text=True, timeout=280
     )

@@ -16,7 +16,7 @@ from tests.harness import ReadAllAvailable, Rows, consume, reader, rows, scripte
 
 BEGIN = datetime(2026, 1, 1, tzinfo=UTC)
 WINDOW = 4  # batches
-FAST, SLOWER = 20, 80  # batches in which b is fast, and all
+FAST, SLOWER = 20, 80  # batches that are long and in which b is fast, and all
 
 
 @pytest.fixture(autouse=True)
@@ -26,10 +26,13 @@ def default_costs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def join(batches: int = SLOWER, **options: str) -> dict[str, str]:
-    """Two rows of a in every batch; a thousand of b for some time, and five after that. A batch is a second."""
+    """Two rows of a in every batch; a thousand of b for some time, and five after that.
+
+    A batch is a second while b is fast, and then a twentieth: a window lasts for many batches.
+    """
 
     def second(batch: int, rows: int) -> pa.Table:
-        at = [BEGIN + timedelta(seconds=batch)] * rows
+        at = [BEGIN + timedelta(seconds=min(batch, FAST) + max(0, batch - FAST) / 20)] * rows
         return pa.table({"k": [(7 * batch + i) % 50 for i in range(rows)], "at": at, "n": range(rows)})
 
     scripts = {

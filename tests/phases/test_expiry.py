@@ -138,13 +138,13 @@ def test_rows_that_a_window_in_rows_has_left_go_though_a_filter_lets_few_follow(
 @pytest.mark.parametrize("policy", sorted(flush.REGISTRY))
 def test_the_disk_stays_flat_too(tmp_path: Path, policy: str) -> None:
     """With a budget far below the windows, and batches that leave no time for disk work but what is urgent."""
-    given = {alias: stream(seed, 80) for seed, alias in enumerate(NAMES)}
+    given = {alias: stream(seed, 50) for seed, alias in enumerate(NAMES)}
     options = timed(memory="150k", flush=policy, blockingThreshold="1")
     run = Windowed(given, STAR, tmp_path, **options)
     states = run.states()
     run.check()
     assert sum(c["flushes"] for c in run.counts) > 10
-    middle, last = (max(s["stored"] for s in states[a:b]) for a, b in ((25, 50), (50, 80)))
+    middle, last = (max(s["stored"] for s in states[a:b]) for a, b in ((15, 32), (32, 50)))
     assert last <= 1.25 * middle and last <= 4 * LIVE
     assert max(s["memory"] for s in states) <= 150 << 10
 
@@ -172,12 +172,12 @@ def test_rows_leave_the_disk_where_nothing_is_owed(
 
 
 def test_a_chain_drops_rows_of_all_its_inputs(tmp_path: Path) -> None:
-    given = {alias: stream(seed, 60, keys=900) for seed, alias in enumerate(NAMES)}
+    given = {alias: stream(seed, 36, keys=900) for seed, alias in enumerate(NAMES)}
     run = Windowed(given, CHAIN, tmp_path, **timed(memory="400k", blockingThreshold="1"))
     states = run.states()
     run.check()
     assert sum(c["flushes"] for c in run.counts) > 0
-    assert max(s["stored"] for s in states[40:60]) <= 4 * LIVE
+    assert max(s["stored"] for s in states[24:36]) <= 4 * LIVE
     (manifest,) = run.manifests()
     assert all(dropped > 0 for dropped in manifest["dropped"])
 
