@@ -1,8 +1,12 @@
-"""The planner's process with the jar: `python -m spark_mjoin.planner_process`, which Spark starts with every query.
+"""The planner's process with the jar: `python -m spark_mjoin.planner_process`, which plans the batches of a query.
 
-It is PySpark's own `python_streaming_source_runner`, started sooner. Spark puts `pyspark.zip` first on the path of all
-its Python processes, and what is in a zip is compiled anew each time, which takes longer than all the rest of the
-start. Where the zip belongs to an installed pyspark that is on the path as well, the same modules are taken from there.
+It is PySpark's own `python_streaming_source_runner` with two differences.
+
+It starts sooner. Spark puts `pyspark.zip` first on the path of all its Python processes, and what is in a zip is
+compiled anew each time, which takes longer than all the rest of the start. Where the zip belongs to an installed
+pyspark that is on the path as well, the same modules are taken from there.
+
+It serves one query after the other (`succession`): the jar keeps a process whose query has ended for the next one.
 
 Must not import pyspark before the path is as it should be. Not covered: Spark's other Python processes, which are kept
 and used again.
@@ -34,4 +38,7 @@ def _is_installed(archive: Path, path: Sequence[str]) -> bool:
 
 if __name__ == "__main__":
     sys.path[:] = without_zips(sys.path)
+    from spark_mjoin import succession
+
+    succession.prepare()
     runpy.run_module(RUNNER, run_name="__main__", alter_sys=True)

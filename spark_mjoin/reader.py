@@ -21,6 +21,7 @@ without it Spark asks once per trigger, before the next batch is planned, and sh
 
 from __future__ import annotations
 
+import gc
 import logging
 import os
 import socket
@@ -68,6 +69,8 @@ log = logging.getLogger(__name__)
 logs.follow_environment()
 
 IDLE_SECONDS = 1.0  # in which nothing arrives, until there is a batch to let useless rows go
+
+_SENT_AHEAD_BYTES = 4 << 20  # of results that Spark has not read yet
 
 _TASK_REPORT = -77001  # the number of the accumulator that jvm-shim/src/sparkmjoin/TaskReport.java listens to
 
@@ -430,15 +433,18 @@ def _run(partition: InputPartition) -> Iterator[pa.RecordBatch]:
     from spark_mjoin import task
 
     assert isinstance(partition, JoinPartition)
-    _send_at_once()
-    return task.run(partition.task, uuid.uuid4().hex)
+    _tune_connections()
+    yield from task.run(partition.task, uuid.uuid4().hex)
+    _settle()
 
 
 @cache
-def _send_at_once() -> None:
-    """Let this worker's connections to Spark send small messages at once, instead of waiting for more to go with them.
+def _tune_connections() -> None:
+    """Let this worker's connections to Spark send small messages at once, and large ones without waiting for Spark.
 
-    A task begins and ends with several small messages, and each that waits costs a micro-batch some milliseconds.
+    A task begins and ends with several small messages; by default each waits for more to go with it, which costs a
+    micro-batch some milliseconds. Results are large; where the connection has room for a few batches of them, the next
+    one is joined while Spark still reads the last. The system may give less room: Linux, what net.core.wmem_max says.
     """
     descriptors = Path("/proc/self/fd")
     if not descriptors.is_dir():  # not Linux: it is a little slower there
@@ -447,8 +453,20 @@ def _send_at_once() -> None:
         with suppress(OSError):  # the descriptor of the listing itself is closed by now
             if stat.S_ISSOCK(os.fstat(descriptor).st_mode):
                 with socket.socket(fileno=os.dup(descriptor)) as connection:
+                    connection.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, _SENT_AHEAD_BYTES)
                     if connection.family in (socket.AF_INET, socket.AF_INET6):
                         connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+
+
+@cache
+def _settle() -> None:
+    """At the end of this worker's first task: what is there now need not be looked through for garbage again.
+
+    Spark's workers collect garbage after every task. With all that the engine imports and compiles, that takes a core
+    for some 100 ms, while Spark plans the next batch, and holds up that batch's task.
+    """
+    gc.collect()
+    gc.freeze()
 
 
 @dataclass

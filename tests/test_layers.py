@@ -14,6 +14,7 @@ LAYERS = [
     "demo",
     "explaining",
     "planner_process",
+    "succession",
     "shim",
     "datasource",
     "reader",
@@ -35,7 +36,7 @@ LAYERS = [
     "model",
     "errors",
 ]
-KNOW_SPARK = {"demo", "datasource", "reader"}
+KNOW_SPARK = {"demo", "succession", "datasource", "reader"}
 FILES = sorted((ROOT / "spark_mjoin").rglob("*.py"))
 
 

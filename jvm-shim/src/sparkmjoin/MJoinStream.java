@@ -110,6 +110,10 @@ final class MJoinStream extends PythonMicroBatchStreamWithTriggerAvailableNow im
     return options.getBoolean("__columnar", true);
   }
 
+  /** Nothing to do, and so nothing to ask the planner: tasks remove what is old when they publish what is new. */
+  @Override
+  public void commit(Offset end) {}
+
   @Override
   public void stop() {
     workers.ifPresent(Workers::release);
