@@ -21,6 +21,7 @@ without it Spark asks once per trigger, before the next batch is planned, and sh
 
 from __future__ import annotations
 
+import atexit
 import gc
 import logging
 import os
@@ -467,6 +468,7 @@ def _settle() -> None:
     """
     gc.collect()
     gc.freeze()
+    atexit.register(gc.unfreeze)  # what is left at the end goes in good order
 
 
 @dataclass

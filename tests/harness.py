@@ -86,9 +86,16 @@ def rows(tables: Iterable[pa.Table] | pa.Table) -> Rows:
     tables = [tables] if isinstance(tables, pa.Table) else list(tables)
     counted: Rows = Counter()
     for table in tables:
-        columns = [table.column(i).to_pylist() for i in range(table.num_columns)]
-        counted.update(zip(*(map(comparable, column) for column in columns), strict=True))
+        columns = [
+            map(comparable, column.to_pylist()) if _may_hold_nan(column.type) else column.to_pylist()
+            for column in table.columns
+        ]
+        counted.update(zip(*columns, strict=True))
     return counted
+
+
+def _may_hold_nan(type: pa.DataType) -> bool:
+    return pa.types.is_floating(type) or pa.types.is_nested(type) or pa.types.is_dictionary(type)
 
 
 def comparable(value: object) -> object:

@@ -51,7 +51,7 @@ class Part:
         """The rows, as they are stored."""
         position = 0
         for batch in _pooled(self._of_buckets(state, store)):
-            rows = self._of_digits(state.spec, batch)
+            rows = self._of_digits(state.spec, store.living(state, self.input, batch))
             if self.block is not None:
                 low, high = (min(max(edge - position, 0), rows.num_rows) for edge in self.block)
                 position += rows.num_rows
@@ -61,13 +61,17 @@ class Part:
 
     def _of_buckets(self, state: OperatorState, store: StateStore) -> Iterator[pa.RecordBatch]:
         for segment in state.segments:
-            if segment.input == self.input:
-                for bucket, batch in store.batches(segment, self.buckets):
-                    if bucket is None and self.buckets is not None:
-                        key = _key_name(state.spec, self.input, bucket_class(state.spec, self.input))
-                        keep = np.isin(of_hashes(hash_array(batch.column(key))), self.buckets)
-                        batch = batch.filter(pa.array(keep))
-                    yield store.living(state, self.input, bucket, batch)
+            if segment.input != self.input:
+                continue
+            if self.buckets is None:
+                yield from store.rows(segment)
+                continue
+            for bucket, batch in store.batches(segment, self.buckets):
+                if bucket is None:
+                    key = _key_name(state.spec, self.input, bucket_class(state.spec, self.input))
+                    keep = np.isin(of_hashes(hash_array(batch.column(key))), self.buckets)
+                    batch = batch.filter(pa.array(keep))
+                yield batch
 
     def _of_digits(self, spec: JoinSpec, batch: pa.RecordBatch) -> pa.RecordBatch:
         keep = None
@@ -153,19 +157,20 @@ class _Division:
             buckets = parts[members[main][0]].buckets
             assert buckets is not None
             if key_class == main and len(buckets) > 1:
-                return self._by_bucket(parts, buckets)
+                return self._by_bucket(parts, rows, buckets)
             if divided := self._by_digit(parts, rows, sizes, key_class, members[key_class]):
                 return divided
         return []
 
-    def _by_bucket(self, parts: tuple[Part, ...], buckets: tuple[int, ...]) -> list[Piece]:
+    def _by_bucket(self, parts: tuple[Part, ...], rows: list[int], buckets: tuple[int, ...]) -> list[Piece]:
         """Fewer buckets of the inputs with the main class."""
         out = []
         step = max(1, len(buckets) // FAN_OUT)
         for low in range(0, len(buckets), step):
             some = buckets[low : low + step]
             smaller = tuple(p if p.buckets is None else replace(p, buckets=some) for p in parts)
-            out.append((smaller, [self.rows(part) for part in smaller]))
+            fewer = [n if p.buckets is None else self.rows(p) for p, n in zip(smaller, rows, strict=True)]
+            out.append((smaller, fewer))
         return out
 
     def _by_digit(

@@ -44,6 +44,9 @@ class Residency:
     departures: list[list[tuple[int, int, int]]] = field(default_factory=list)
     visits: list[list[tuple[int, int]]] = field(default_factory=list)
     cleaned: Array = field(default_factory=lambda: np.zeros(BUCKETS, np.int32))
+    _sorted: dict[int, tuple[tuple[int, int], tuple[Array, Array, Array]]] = field(
+        default_factory=dict, init=False, repr=False, compare=False
+    )  # what _by_bucket has found, and after which event
 
     def __post_init__(self) -> None:
         self.departures = self.departures or [[] for _ in range(self.inputs)]
@@ -110,6 +113,9 @@ class Residency:
 
     def _by_bucket(self, input: int) -> tuple[Array, Array, Array]:
         """The departures of each bucket, ascending; those that no row is the first to heed are left out."""
+        known, now = self._sorted.get(input), (self.events, len(self.departures[input]))
+        if known is not None and known[0] == now:
+            return known[1]
         of: list[list[tuple[int, int]]] = [[] for _ in range(BUCKETS)]
         for event, bucket, below in self.departures[input]:
             for entries in of if bucket == EVERY else (of[bucket],):
@@ -117,7 +123,8 @@ class Residency:
                     entries.append((event, below))
         starts = np.cumsum([0, *map(len, of)], dtype=np.int32)
         flat = np.array([entry for entries in of for entry in entries], np.int32).reshape(-1, 2)
-        return starts, flat[:, 0].copy(), flat[:, 1].copy()
+        self._sorted[input] = now, (starts, flat[:, 0].copy(), flat[:, 1].copy())
+        return self._sorted[input][1]
 
     def all_gone(self, input: int, bucket: int, last: int) -> bool:
         """Whether no row of a bucket that arrived at `last` or before is in memory."""

@@ -51,6 +51,7 @@ FAN_OUT = 8
 LARGE_BYTES = 64 << 20
 WRITE_ROWS = 1 << 16
 WRITE_BYTES = 1 << 20  # small record batches go to the file together
+READ_BYTES = 4 << 20  # of a segment that is read at once
 
 Section = tuple[int, pa.RecordBatch]  # a bucket, and rows of it
 
@@ -234,7 +235,7 @@ class StateStore(Manifests):
             if skip >= batch.num_rows:
                 skip -= batch.num_rows
                 continue
-            batch, skip = self.living(state, number, bucket, batch.slice(skip)), 0
+            batch, skip = self.living(state, number, batch.slice(skip)), 0
             if bucket is not None and residency.all_gone(number, bucket, segment.last):
                 continue
             if residency.departures[number]:
@@ -255,13 +256,12 @@ class StateStore(Manifests):
         """The buckets of some rows of a segment."""
         return of_hashes(hash_array(batch.column(state.tables[number].bucket_key)))
 
-    def living(self, state: OperatorState, number: int, bucket: int | None, batch: pa.RecordBatch) -> pa.RecordBatch:
-        """The rows of a segment, all of one bucket or of any, without those that have left the state."""
+    def living(self, state: OperatorState, number: int, batch: pa.RecordBatch) -> pa.RecordBatch:
+        """Some rows of segments, without those that have left the state."""
         input = state.spec.inputs[number]
         if input.window is not None:
             positions = fixed_values(batch.column(input.stored[input.window.position].name), np.int64)
-            buckets = self.buckets_of(state, number, batch) if bucket is None else bucket
-            gone = state.progress.gone(number, buckets, arrived_of(batch), positions)
+            gone = state.progress.gone(number, self.buckets_of(state, number, batch), arrived_of(batch), positions)
             batch = batch.filter(pa.array(~gone)) if gone.any() else batch
         if state.purged[number]:
             gone = state.purged[number].gone(input_keys(input, batch), arrived_of(batch))
@@ -273,14 +273,25 @@ class StateStore(Manifests):
 
         With `buckets`, those of other buckets are left out where the segment is clustered.
         """
+        if segment.clusters is not None:
+            wanted = [(n, b) for n, b in enumerate(segment.clusters) if buckets is None or b in buckets]
+            if wanted:
+                reader = self._reader(segment)
+                yield from ((bucket, reader.get_batch(number)) for number, bucket in wanted)
+            return
         reader = self._reader(segment)
         for number in range(reader.num_record_batches):
-            bucket = None if segment.clusters is None else segment.clusters[number]
-            if bucket is None or buckets is None or bucket in buckets:
-                batch = reader.get_batch(number)
-                if ARRIVED not in batch.schema.names:  # written in the first format, when nothing ever left memory
-                    batch = batch.append_column(ARRIVED, pa.array(np.zeros(batch.num_rows, np.int32)))
-                yield bucket, batch
+            batch = reader.get_batch(number)
+            if ARRIVED not in batch.schema.names:  # written in the first format, when nothing ever left memory
+                batch = batch.append_column(ARRIVED, pa.array(np.zeros(batch.num_rows, np.int32)))
+            yield None, batch
+
+    def rows(self, segment: Segment) -> Iterator[pa.RecordBatch]:
+        """All rows of a segment; those of a small one together, which is faster where there are many buckets."""
+        if segment.bytes > READ_BYTES or segment.clusters is None:
+            yield from (batch for _, batch in self.batches(segment))
+        else:
+            yield from self._reader(segment).read_all().combine_chunks().to_batches()
 
     def _reader(self, segment: Segment) -> pa.ipc.RecordBatchFileReader:
         """A segment, mapped into memory; the whole file is checked when it is first asked for.
@@ -397,8 +408,8 @@ class StateStore(Manifests):
         table = state.tables[number]
         parts: list[list[pa.RecordBatch]] = [[] for _ in range(BUCKETS)]
         for segment in segments:
-            for bucket, batch in self.batches(segment):
-                for of, part in _by_bucket(self.living(state, number, bucket, batch), table.bucket_key):
+            for _, batch in self.batches(segment):
+                for of, part in _by_bucket(self.living(state, number, batch), table.bucket_key):
                     parts[of].append(part)
         sections = ((bucket, batch) for bucket, of in enumerate(parts) for batch in _together(of))
         name = self._name(state, number, version, f"{rows}-whole", attempt)
@@ -645,7 +656,9 @@ def pools(batches: Iterable[pa.RecordBatch], rows: int | None) -> Iterator[list[
     found = size = 0
     for batch in batches:
         pool.append(batch)
-        found, size = found + batch.num_rows, size + batch.nbytes
+        found, size = found + batch.num_rows, size + batch.get_total_buffer_size()
+        if size >= columns.MAX_GATHERED_BYTES:  # or less: slices share their buffers, and to know takes longer
+            size = sum(each.nbytes for each in pool)
         if size >= columns.MAX_GATHERED_BYTES or (rows is not None and found >= rows):
             yield pool
             pool, found, size = [], 0, 0

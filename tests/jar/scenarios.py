@@ -524,6 +524,61 @@ def command(process: psutil.Process) -> str:
     return ""
 
 
+# --- planners --------------------------------------------------------------------------------------------------------
+
+
+def planners() -> set[int]:
+    """The processes that plan batches, of running queries and idle ones."""
+    children = psutil.Process().children(recursive=True)
+    return {child.pid for child in children if "spark_mjoin.planner_process" in command(child)}
+
+
+@scenario(*BOTH)
+def oracle_planners_serve_one_query_after_the_other(spark: Any, root: Path) -> None:
+    def served(name: str, **options: str) -> set[int]:
+        join = FileJoin(root / name, options=LIMITED | options).fill(files=2)
+        assert [results(m) for m in metrics(to_parquet(join, spark))] == expected_per_batch(join)
+        assert sink(join, spark) == join.expected()
+        return planners()
+
+    first = served("first")
+    assert served("second", partitions="1") == first, "the same process has planned another join"
+    for pid in first:
+        psutil.Process(pid).kill()
+    after = served("killed")
+    assert len(after) == 1
+    assert not after & first
+
+    refused = FileJoin(root / "refused", options=LIMITED | {"stateLocation": "nowhere://x/y"}).fill(files=1)
+    try:
+        to_parquet(refused, spark)
+    except Exception as e:  # noqa: BLE001 - classic and Connect have different ones
+        assert "the state cannot be kept in 'nowhere://x/y'" in str(e), e
+    else:
+        raise AssertionError("the query ran")
+    served("after one that was refused")
+
+
+@scenario(*CLASSIC)
+def oracle_queries_at_once_have_planners_of_their_own(spark: Any, root: Path) -> None:
+    """Three of them, which are stopped; of their planners two are kept."""
+    joins = [FileJoin(root / name, options=LIMITED).fill(files=2) for name in ("one", "two", "three")]
+    for more in (0, 1):
+        queries = []
+        for join in joins:
+            join.fill(files=more)
+            writer = join.load(spark).writeStream.format("parquet").option("path", str(join.root / "sink"))
+            queries.append(join.start_with(writer, processingTime="50 milliseconds"))
+        for query in queries:
+            query.processAllAvailable()
+        assert len(planners()) == 3
+        for query in queries:
+            query.stop()
+        assert len(planners()) <= 2
+    for join in joins:
+        assert sink(join, spark) == join.expected()
+
+
 # --- the rest is as before -------------------------------------------------------------------------------------------
 
 

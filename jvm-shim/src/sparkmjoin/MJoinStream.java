@@ -39,6 +39,7 @@ final class MJoinStream extends PythonMicroBatchStreamWithTriggerAvailableNow im
   private final CollectionAccumulator<byte[]> reports = new CollectionAccumulator<>();
   private final Optional<Workers> workers;
   private Offset latest;
+  private boolean stopped;
 
   MJoinStream(
       PythonDataSourceV2 source,
@@ -116,8 +117,11 @@ final class MJoinStream extends PythonMicroBatchStreamWithTriggerAvailableNow im
 
   @Override
   public void stop() {
-    workers.ifPresent(Workers::release);
-    super.stop();
+    if (!stopped) { // the planner may have another query by the second time
+      stopped = true;
+      workers.ifPresent(Workers::release);
+      super.stop();
+    }
   }
 
   /** An input partition that would rather be read where it was read before. */

@@ -28,7 +28,6 @@ public final class Workers {
 
   private final int query;
   private final Map<Integer, String> places = new TreeMap<>();
-  private boolean released;
 
   Workers() {
     synchronized (TAKEN) {
@@ -40,10 +39,7 @@ public final class Workers {
   /** Let another query have the number of this one. */
   void release() {
     synchronized (TAKEN) {
-      if (!released) {
-        TAKEN.clear(query);
-      }
-      released = true;
+      TAKEN.clear(query);
     }
   }
 
