@@ -36,6 +36,7 @@ types: $(STAMP) ## mypy, strict on the package
 	$(BIN)/mypy
 
 test: lint types jar ## lint, types and all tests: what CI runs
+	$(BIN)/python -m tests.spark.archive
 	$(BIN)/python -m pytest -n 2
 
 fuzz: $(STAMP) ## the generated tests with many more cases each; SPARK_MJOIN_EXAMPLES says how many times as many

@@ -9,9 +9,19 @@ from typing import Any
 import pytest
 from hypothesis import HealthCheck, settings
 
+from tests.spark import archive
+from tests.spark.archive import SHORT_LIVED
+
 STARTUP = str(Path(__file__).parent / "startup")
 os.environ["PYTHONPATH"] = os.pathsep.join([STARTUP, *filter(None, [os.environ.get("PYTHONPATH")])])
 os.environ["PYSPARK_PYTHON"] = os.environ["PYSPARK_DRIVER_PYTHON"] = sys.executable
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_configure(config: pytest.Config) -> None:
+    """The session of pytest-spark has many short queries, on few cores."""
+    config.getini("spark_options").append(f"spark.driver.extraJavaOptions: {SHORT_LIVED} {archive.use()}")
+
 
 settings.register_profile(
     "default",

@@ -38,6 +38,7 @@ def session(mode: str) -> Any:
         conf |= {"spark.jars": spark_mjoin.jar_path()}
     if mode == "local-cluster":
         conf |= {"spark.executor.memory": "512m"}
+        conf |= {"spark.executor.extraJavaOptions": conf["spark.driver.extraJavaOptions"]}
     builder = SparkSession.builder
     builder = builder.remote(MODES[mode]) if mode == "connect" else builder.master(MODES[mode])
     for name, value in conf.items():

@@ -14,10 +14,12 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 
 from benchmarks.engines import FORKLESS_CHECKPOINTS
+from tests.spark import archive
+from tests.spark.archive import SHORT_LIVED
 
 REPOSITORY = Path(__file__).parents[2]
 QUICK = {  # a short life on few cores, and no process per file that is written
-    "spark.driver.extraJavaOptions": "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC",
+    "spark.driver.extraJavaOptions": f"{SHORT_LIVED} {archive.use()}",
     "spark.sql.codegen.wholeStage": "false",
     **FORKLESS_CHECKPOINTS,
 }

@@ -1,0 +1,49 @@
+"""The classes that Spark loads, in a file that JVMs map: `python -m tests.spark.archive` makes it, if it is not there.
+
+Tests start many JVMs, and half of what a short one does is loading and checking classes. The file belongs to the
+installed pyspark and lies in its environment. Without it, tests take longer; a JVM that it does not fit ignores it.
+"""
+
+import sys
+import tempfile
+from pathlib import Path
+
+import pyspark
+
+SHORT_LIVED = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
+FILE = Path(sys.prefix) / f"spark-{pyspark.__version__}.jsa"
+
+
+def use() -> str:
+    """What a JVM must be told to use the archive, if it is there; what it says of one that does not fit is no news."""
+    return f"-XX:SharedArchiveFile={FILE} -Xlog:disable" if FILE.exists() else ""
+
+
+def make() -> None:
+    """Run what most tests run, and have the JVM keep what it loads."""
+    from pyspark.sql import SparkSession
+
+    from tests.spark.joins import FileJoin
+
+    unfinished = FILE.with_suffix(".new")
+    options = f"{SHORT_LIVED} -XX:ArchiveClassesAtExit={unfinished} -Xlog:disable"
+    builder = SparkSession.builder.master("local[2]").config("spark.driver.extraJavaOptions", options)
+    for name in ("spark.ui.enabled", "spark.ui.showConsoleProgress"):
+        builder = builder.config(name, "false")
+    spark = builder.config("spark.log.level", "OFF").getOrCreate()
+    jvm = spark.sparkContext._gateway.proc
+    with tempfile.TemporaryDirectory() as root:
+        join = FileJoin(Path(root)).fill(files=2)
+        writer = join.load(spark).writeStream.format("parquet").option("path", f"{root}/sink")
+        join.start_with(writer).awaitTermination()
+        spark.read.parquet(f"{root}/sink").groupBy("k").count().collect()
+    spark.stop()
+    jvm.stdin.close()  # which ends it
+    jvm.wait(120)
+    unfinished.replace(FILE)
+
+
+if __name__ == "__main__":
+    if not FILE.exists():
+        print("keeping the classes of Spark, for the JVMs of the tests", flush=True)
+        make()
