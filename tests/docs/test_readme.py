@@ -12,7 +12,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from tests.spark.driver import QUICK, submitted
+from tests.spark.driver import QUICK, SHORT, submitted
 
 ROOT = Path(__file__).parent.parent.parent
 PAGES = sorted([*ROOT.glob("*.md"), *ROOT.glob("docs/*.md"), *ROOT.glob("examples/*.md")])
@@ -45,7 +45,7 @@ def test_the_quickstart_runs_and_goes_on_with_new_files(tmp_path: Path) -> None:
     required = '    .option("stateLocation", "state")\n'
     assert made in block
     assert required in block
-    run_python(block.replace(made, made + enabling).replace(required, ""), tmp_path)
+    run_python(block.replace(made, made + enabling).replace(required, ""), tmp_path, **submitted(SHORT))
     assert delivered(tmp_path) == [(1, "Ada", 40.0, "air"), (3, "Cleo", 12.5, "road")]
     assert not (tmp_path / "state").exists()
 

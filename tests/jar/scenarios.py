@@ -507,9 +507,8 @@ def oracle_an_executor_dies_and_its_partitions_go_on_elsewhere(spark: Any, root:
     assert sum(results(m) for m in reported) == join.expected().total()
     assert sink(join, spark) == join.expected()
     hits = [int(m["stateCacheHits"]) for m in reported]
-    assert hits[4] <= 2, (
-        f"those of the executor that died had none: {hits}"
-    )  # a third executor may take one of the others
+    # Those of the executor that died had none; one of the others may have gone to a new executor meanwhile.
+    assert hits[4] <= 2, hits
     assert hits[-1] == 4, f"all have it again: {hits}"
 
 

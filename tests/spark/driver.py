@@ -18,8 +18,9 @@ from tests.spark import archive
 from tests.spark.archive import SHORT_LIVED
 
 REPOSITORY = Path(__file__).parents[2]
-QUICK = {  # a short life on few cores, and no process per file that is written
-    "spark.driver.extraJavaOptions": f"{SHORT_LIVED} {archive.use()}",
+SHORT = {"spark.driver.extraJavaOptions": f"{SHORT_LIVED} {archive.use()}"}  # for a short life on few cores
+QUICK = {  # and no process per file that is written
+    **SHORT,
     "spark.sql.codegen.wholeStage": "false",
     **FORKLESS_CHECKPOINTS,
 }
