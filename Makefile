@@ -47,6 +47,7 @@ test-matrix: $(STAMP) jar ## the tests on Spark with each version that is claime
 	$(OLDEST)/bin/pip install --quiet --disable-pip-version-check 'pyspark[connect]>=4.2,<4.3' --editable '.[dev]'
 	for python in $(BIN)/python $(OLDEST)/bin/python; do \
 		$$python -c 'import pyspark; print("Spark", pyspark.__version__)' && \
+		$$python -m tests.spark.archive && \
 		PYSPARK_PYTHON=$(abspath .)/$$python $$python -m pytest -n 2 tests/spark tests/jar || exit 1; \
 	done
 	@test -x $(REFUSED)/bin/python || $(PYTHON) -m venv $(REFUSED)

@@ -4,6 +4,8 @@ Tests start many JVMs, and half of what a short one does is loading and checking
 installed pyspark and lies in its environment. Without it, tests take longer; a JVM that it does not fit ignores it.
 """
 
+import os
+import subprocess
 import sys
 import tempfile
 from pathlib import Path
@@ -12,6 +14,7 @@ import pyspark
 
 SHORT_LIVED = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
 FILE = Path(sys.prefix) / f"spark-{pyspark.__version__}.jsa"
+STARTUP = Path(__file__).parents[1] / "startup"
 
 
 def use() -> str:
@@ -28,9 +31,7 @@ def make() -> None:
     unfinished = FILE.with_suffix(".new")
     options = f"{SHORT_LIVED} -XX:ArchiveClassesAtExit={unfinished} -Xlog:disable"
     builder = SparkSession.builder.master("local[2]").config("spark.driver.extraJavaOptions", options)
-    for name in ("spark.ui.enabled", "spark.ui.showConsoleProgress"):
-        builder = builder.config(name, "false")
-    spark = builder.config("spark.log.level", "OFF").getOrCreate()
+    spark = builder.config("spark.ui.enabled", "false").getOrCreate()
     jvm = spark.sparkContext._gateway.proc
     with tempfile.TemporaryDirectory() as root:
         join = FileJoin(Path(root)).fill(files=2)
@@ -43,7 +44,17 @@ def make() -> None:
     unfinished.replace(FILE)
 
 
+def main() -> None:
+    """Make it in a process of its own, whose messages matter only if it fails; even then there will be tests."""
+    print("keeping the classes of Spark, for the JVMs of the tests", flush=True)
+    path = os.pathsep.join([str(STARTUP), *filter(None, [os.environ.get("PYTHONPATH")])])
+    environment = {**os.environ, "PYSPARK_PYTHON": sys.executable, "PYTHONPATH": path}
+    code = "from tests.spark.archive import make; make()"
+    done = subprocess.run([sys.executable, "-c", code], env=environment, capture_output=True, text=True)
+    if done.returncode:
+        print(f"{done.stderr}\nthere is no archive of classes: tests will take longer", file=sys.stderr)
+
+
 if __name__ == "__main__":
     if not FILE.exists():
-        print("keeping the classes of Spark, for the JVMs of the tests", flush=True)
-        make()
+        main()
