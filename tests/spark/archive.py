@@ -1,6 +1,6 @@
 """The classes that Spark loads, in a file that JVMs map: `python -m tests.spark.archive` makes it, if it is not there.
 
-Tests start many JVMs, and half of what a short one does is loading and checking classes. The file belongs to the
+Tests start many JVMs, and much of what a short one does is loading and checking classes. The file belongs to the
 installed pyspark and lies in its environment. Without it, tests take longer; a JVM that it does not fit ignores it.
 """
 
