@@ -464,7 +464,7 @@ def _settle() -> None:
     """At the end of this worker's first task: what is there now need not be looked through for garbage again.
 
     Spark's workers collect garbage after every task. With all that the engine imports and compiles, that takes a core
-    for some 100 ms, while Spark plans the next batch, and holds up that batch's task.
+    while Spark plans the next batch, and holds up that batch's task.
     """
     gc.collect()
     gc.freeze()

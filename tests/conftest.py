@@ -3,24 +3,21 @@
 import os
 import re
 import sys
-from pathlib import Path
 from typing import Any
 
 import pytest
 from hypothesis import HealthCheck, settings
 
-from tests.spark import archive
-from tests.spark.archive import SHORT_LIVED
+from tests.spark.archive import java_options, python_path
 
-STARTUP = str(Path(__file__).parent / "startup")
-os.environ["PYTHONPATH"] = os.pathsep.join([STARTUP, *filter(None, [os.environ.get("PYTHONPATH")])])
+os.environ["PYTHONPATH"] = python_path()
 os.environ["PYSPARK_PYTHON"] = os.environ["PYSPARK_DRIVER_PYTHON"] = sys.executable
 
 
 @pytest.hookimpl(tryfirst=True)
 def pytest_configure(config: pytest.Config) -> None:
     """The session of pytest-spark has many short queries, on few cores."""
-    config.getini("spark_options").append(f"spark.driver.extraJavaOptions: {SHORT_LIVED} {archive.use()}")
+    config.getini("spark_options").append(f"spark.driver.extraJavaOptions: {java_options()}")
 
 
 settings.register_profile(

@@ -39,6 +39,7 @@ def session(mode: str) -> Any:
     if mode == "local-cluster":
         conf |= {"spark.executor.memory": "512m"}
         conf |= {"spark.executor.extraJavaOptions": conf["spark.driver.extraJavaOptions"]}
+        conf |= {"spark.locality.wait": "60s"}  # no partition goes to an executor that has just come
     builder = SparkSession.builder
     builder = builder.remote(MODES[mode]) if mode == "connect" else builder.master(MODES[mode])
     for name, value in conf.items():

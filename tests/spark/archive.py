@@ -17,9 +17,14 @@ FILE = Path(sys.prefix) / f"spark-{pyspark.__version__}.jsa"
 STARTUP = Path(__file__).parents[1] / "startup"
 
 
-def use() -> str:
-    """What a JVM must be told to use the archive, if it is there; what it says of one that does not fit is no news."""
-    return f"-XX:SharedArchiveFile={FILE} -Xlog:disable" if FILE.exists() else ""
+def java_options() -> str:
+    """For a JVM with a short life on few cores, with the archive if it is there; that it does not fit is no news."""
+    return f"{SHORT_LIVED} -XX:SharedArchiveFile={FILE} -Xlog:disable" if FILE.exists() else SHORT_LIVED
+
+
+def python_path() -> str:
+    """For Python processes that need not compile pyspark from Spark's zip of it."""
+    return os.pathsep.join([str(STARTUP), *filter(None, [os.environ.get("PYTHONPATH")])])
 
 
 def make() -> None:
@@ -47,8 +52,7 @@ def make() -> None:
 def main() -> None:
     """Make it in a process of its own, whose messages matter only if it fails; even then there will be tests."""
     print("keeping the classes of Spark, for the JVMs of the tests", flush=True)
-    path = os.pathsep.join([str(STARTUP), *filter(None, [os.environ.get("PYTHONPATH")])])
-    environment = {**os.environ, "PYSPARK_PYTHON": sys.executable, "PYTHONPATH": path}
+    environment = {**os.environ, "PYSPARK_PYTHON": sys.executable, "PYTHONPATH": python_path()}
     code = "from tests.spark.archive import make; make()"
     done = subprocess.run([sys.executable, "-c", code], env=environment, capture_output=True, text=True)
     if done.returncode:

@@ -14,11 +14,10 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 
 from benchmarks.engines import FORKLESS_CHECKPOINTS
-from tests.spark import archive
-from tests.spark.archive import SHORT_LIVED
+from tests.spark.archive import java_options
 
 REPOSITORY = Path(__file__).parents[2]
-SHORT = {"spark.driver.extraJavaOptions": f"{SHORT_LIVED} {archive.use()}"}  # for a short life on few cores
+SHORT = {"spark.driver.extraJavaOptions": java_options()}
 QUICK = {  # and no process per file that is written
     **SHORT,
     "spark.sql.codegen.wholeStage": "false",

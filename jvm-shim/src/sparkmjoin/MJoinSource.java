@@ -65,7 +65,7 @@ final class MJoinSource extends PythonDataSourceV2 {
       // Not the source that the DataFrame was loaded with: that one has been pickled without the location.
       MJoinSource fresh = new MJoinSource();
       byte[] pickled = fresh.getOrCreateDataSourceInPython(NAME, all, Option.apply(schema)).dataSource();
-      Planner planner = Planner.of(fresh.source().createPythonFunction(pickled), schema);
+      Planner planner = Planner.of(fresh.source().dataSourceCls(), pickled, schema);
       return new MJoinStream(fresh, NAME, schema, all, planner);
     }
 

@@ -11,7 +11,6 @@ import org.apache.spark.api.python.PythonFunction;
 import org.apache.spark.api.python.SimplePythonFunction;
 import org.apache.spark.sql.execution.python.streaming.PythonStreamingSourceRunner;
 import org.apache.spark.sql.types.StructType;
-import scala.jdk.javaapi.CollectionConverters;
 
 /**
  * The Python process that plans the batches of a query: Spark's own, run by a module of ours.
@@ -25,36 +24,38 @@ final class Planner extends PythonStreamingSourceRunner {
   private static final ObjectMapper JSON = new ObjectMapper();
   private static final String CHANGE = "__mjoinPlanner";
 
-  private final Object home;
+  /** All that the process was started with. */
+  final Object home;
 
   private Planner(PythonFunction source, StructType schema, Object home) {
     super(source, schema);
     this.home = home;
   }
 
-  /** The planner of a query that begins. */
-  static Planner of(PythonFunction source, StructType schema) {
+  /** The planner of a query that begins: of a class of sources, the pickled one. */
+  static Planner of(PythonFunction source, byte[] pickled, StructType schema) {
     Map<String, String> environment = Map.copyOf(source.envVars());
     List<String> includes = List.copyOf(source.pythonIncludes());
     Object home = List.of(SparkEnv.get().conf().getAppId(), source.pythonExec(), environment, includes);
     for (Planner idle = Planners.take(home); idle != null; idle = Planners.take(home)) {
       try {
-        idle.serve(source, schema);
+        String text = Base64.getEncoder().encodeToString(pickled);
+        idle.change(Map.of("source", text, "schema", schema.json()));
         return idle;
       } catch (Exception e) {
         idle.end(); // a new process says it, if it is the query's fault
       }
     }
-    PythonFunction copy = // `init` adds to the environment, which is the application's own
+    PythonFunction function =
         new SimplePythonFunction(
-            source.command(),
-            new HashMap<>(environment),
+            pickled,
+            new HashMap<>(environment), // which `init` adds to
             includes,
             source.pythonExec(),
             source.pythonVer(),
             source.broadcastVars(),
             source.accumulator());
-    Planner fresh = new Planner(copy, schema, home);
+    Planner fresh = new Planner(function, schema, home);
     fresh.init();
     return fresh;
   }
@@ -73,21 +74,12 @@ final class Planner extends PythonStreamingSourceRunner {
       end();
       return;
     }
-    Planners.give(home, this);
+    Planners.give(this);
   }
 
   /** End the process. */
   void end() {
     super.stop();
-  }
-
-  private void serve(PythonFunction source, StructType schema) {
-    Object[] pickled = CollectionConverters.asJava(source.command()).toArray();
-    byte[] bytes = new byte[pickled.length];
-    for (int i = 0; i < bytes.length; i++) {
-      bytes[i] = (byte) pickled[i];
-    }
-    change(Map.of("source", Base64.getEncoder().encodeToString(bytes), "schema", schema.json()));
   }
 
   /** Let the process serve another query, or none. */

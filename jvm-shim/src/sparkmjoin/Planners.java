@@ -7,11 +7,7 @@ import java.util.concurrent.Executors;
 import java.util.concurrent.ScheduledExecutorService;
 import java.util.concurrent.TimeUnit;
 
-/**
- * Planners that have no query: a few of them, for as long as Spark keeps its own idle Python processes.
- *
- * <p>A planner has a home, which is all that its process was started with; a query gets one whose home equals its own.
- */
+/** Planners that have no query: a few of them, for as long as Spark keeps its own idle Python processes. */
 final class Planners {
   private static final int MOST = 2;
   private static final long KEPT_SECONDS = 60;
@@ -32,7 +28,7 @@ final class Planners {
     synchronized (IDLE) {
       for (Iterator<Idle> all = IDLE.descendingIterator(); all.hasNext(); ) {
         Idle idle = all.next();
-        if (idle.home.equals(home)) {
+        if (idle.planner.home.equals(home)) {
           all.remove();
           return idle.planner;
         }
@@ -41,8 +37,8 @@ final class Planners {
     }
   }
 
-  static void give(Object home, Planner planner) {
-    Idle given = new Idle(home, planner);
+  static void give(Planner planner) {
+    Idle given = new Idle(planner);
     synchronized (IDLE) {
       IDLE.addLast(given);
       if (IDLE.size() > MOST) {
@@ -61,5 +57,6 @@ final class Planners {
     idle.planner.end();
   }
 
-  private record Idle(Object home, Planner planner) {}
+  /** A time in which a planner is idle; the next one is another. */
+  private record Idle(Planner planner) {}
 }
