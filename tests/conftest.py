@@ -1,14 +1,21 @@
-"""What all tests share: how hypothesis works here, which Python Spark's workers run, and what xdist keeps together."""
+"""What all tests share: where their files are, how hypothesis works here, which Python Spark's workers run, and what
+xdist keeps together."""
 
 import os
 import re
+import shutil
 import sys
+from pathlib import Path
 from typing import Any
 
 import pytest
 from hypothesis import HealthCheck, settings
 
 from tests.spark.archive import java_options, python_path
+
+MEMORY = Path("/dev/shm")  # Linux's files in memory, where that has room: tests write many small ones and sync them all
+if MEMORY.is_dir() and shutil.disk_usage(MEMORY).free > 4 << 30:
+    os.environ.setdefault("PYTEST_DEBUG_TEMPROOT", str(MEMORY))
 
 os.environ["PYTHONPATH"] = python_path()
 os.environ["PYSPARK_PYTHON"] = os.environ["PYSPARK_DRIVER_PYTHON"] = sys.executable

@@ -62,7 +62,7 @@ def timed(watermark: str = f"{DISORDER} microseconds", **more: str) -> dict[str,
 class Windowed(Run):
     """A run with windows in time, checked with windows written as conditions."""
 
-    def expected(self) -> Any:
+    def expected(self) -> pa.Table:
         self.query, query = f"{self.query} WHERE {INSIDE}", self.query
         try:
             return super().expected()
@@ -75,9 +75,10 @@ class Windowed(Run):
 
     def each_state(self) -> Iterator[dict[str, Any]]:
         for counts in self.steps():
-            operators = [m["operators"][0] for m in self.manifests()]
+            manifests = self.manifests()
+            operators = [m["operators"][0] for m in manifests]
             yield {
-                "rows": sum(sum(m["rows"]) - sum(m["dropped"]) for m in self.manifests()),
+                "rows": sum(sum(m["rows"]) - sum(m["dropped"]) for m in manifests),
                 "stored": sum(s["end"] - s["start"] for o in operators for s in o["segments"]),
                 "segments": max(len(o["segments"]) for o in operators),
                 "records": sum(len(of) for o in operators for of in o["residency"]["departures"]),

@@ -18,10 +18,11 @@ from tests.spark.archive import java_options
 
 REPOSITORY = Path(__file__).parents[2]
 SHORT = {"spark.driver.extraJavaOptions": java_options()}
-QUICK = {  # and no process per file that is written
+CHEAPER = {**FORKLESS_CHECKPOINTS, "spark.python.daemon.module": "warm_daemon"}  # the latter is in tests/startup
+QUICK = {  # no process per file that is written, and workers that have the engine when they are forked
     **SHORT,
     "spark.sql.codegen.wholeStage": "false",
-    **FORKLESS_CHECKPOINTS,
+    **CHEAPER,
 }
 CONF = {
     "spark.log.level": "OFF",
@@ -45,7 +46,7 @@ class Request:
     checkpoint: str
     sink: str
     master: str = "local[2]"
-    stock_checkpoints: bool = False  # as Spark writes them without being told otherwise, which takes longer
+    stock: bool = False  # checkpoints and workers as Spark has them without being told otherwise, which takes longer
     restarts: int = 0  # after a failure, in the same session
 
 
@@ -69,7 +70,7 @@ def main(request: Request) -> int:
 
     builder = SparkSession.builder.master(request.master)
     for name, value in CONF.items():
-        if not (request.stock_checkpoints and name in FORKLESS_CHECKPOINTS):
+        if not (request.stock and name in CHEAPER):
             builder = builder.config(name, value)
     spark = builder.getOrCreate()
     for left in range(request.restarts, -1, -1):

@@ -1,7 +1,7 @@
 """A query in processes of its own, which tests may kill: the driver, Spark's JVM, the planner and the Python workers.
 
     driver (tests.spark.driver) ── JVM ─┬─ planner: the source's reader (python_streaming_source_runner)
-                                        └─ pyspark.daemon ── workers: the partitions' tasks
+                                        └─ daemon ── workers: the partitions' tasks
 
 All of them carry an environment variable with a name of this `Driver`'s own, by which those that outlive their parents
 are found again; nothing else is ever killed.
@@ -131,7 +131,7 @@ def _kind(process: psutil.Process) -> str:
         if "python_streaming_source_runner" in command:
             return "planner"
         parent = process.parent()
-        if "pyspark.daemon" in command and parent is not None and "pyspark.daemon" in " ".join(parent.cmdline()):
+        if "daemon pyspark.worker" in command and parent is not None and parent.cmdline() == process.cmdline():
             return "workers"
     return ""
 

@@ -86,7 +86,7 @@ def oracle_everything_dies_at_exact_places(tmp_path: Path) -> None:
         {"when": "after", "file": "version-0*3[.]", "what": "jvm"},
     ]
     join = FileJoin(tmp_path, options={**CRAMPED, "plan": "((a b) c)"}).fill(files=4)
-    with Driver(join, faults, log="info", restarts=4, stock_checkpoints=True) as driver:
+    with Driver(join, faults, log="info", restarts=4, stock=True) as driver:
         driver.run_until_it_ends(most_starts=3)
         assert driver.starts == 3
         assert "INFO spark_mjoin.reader: plan ((a b) c): option 'plan' says so" in driver.errors()
