@@ -22,7 +22,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from spark_mjoin.errors import OptionError, SourceError
-from spark_mjoin.sources import create, file_formats, files
+from spark_mjoin.sources import completeness, create, file_formats, files
 from spark_mjoin.sources.memory_log import MemoryLog
 from spark_mjoin.sources.protocol import Limits, Source, SourceLog
 
@@ -204,7 +204,7 @@ def test_young_text_waits_and_freeze_waits_for_it(tmp_path: Path) -> None:
 def test_text_that_still_changes_is_left_out_of_a_freeze(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     text(tmp_path / "a.csv", "1\n", age=0)
     source, log = create("s", "csv", {"path": str(tmp_path), "schema": "id INT"}), MemoryLog()
-    monkeypatch.setattr(files.time, "sleep", lambda _: text(tmp_path / "a.csv", "1\n2\n", age=0))
+    monkeypatch.setattr(completeness.time, "sleep", lambda _: text(tmp_path / "a.csv", "1\n2\n", age=0))
     source.freeze(log)
     assert len(log) == 0
 
