@@ -10,8 +10,8 @@ Why it is right. An entry is in the log before a position that counts it is retu
 `plan` needs nothing but the log and two positions. A crash between the two leaves entries that no position counts:
 `latest` consumes those before it looks for more. A file is new if the log lacks its path, as in Spark: a change of a
 consumed file is no new file. The rows of a file have one order, so (path, row range) names the same rows for ever, as
-long as the file is what it was: `read` compares size and time of change with the log, and refuses a file that
-changed.
+long as the file is what it was: `read` compares size and time of change with the log, before the first row and after
+the last, and refuses a file that changed; the task that has read a mixture then fails before it commits.
 
 Only complete files go into the log, and completeness.py says which are. That is said of a file as it was listed: one
 that changes before it is logged is dropped, and the next listing judges it anew. Empty files are not there.
@@ -297,7 +297,9 @@ class FileSource:
         try:
             yield from self._format.decode(File(self._store, file), schema, columns, range["start"], range["end"])
         except (ColumnError, pa.ArrowException, OSError) as e:
+            self._checked(file)  # if it has changed under us, that is the cause, and there is nothing to correct in it
             raise self._unreadable(file.path, e) from e
+        self._checked(file)
 
     def _checked(self, logged: FileStat) -> FileStat | None:
         """The file as it is now, if that is as logged or nobody minds; None when it is gone and nobody minds."""

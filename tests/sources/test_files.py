@@ -10,6 +10,7 @@ import logging
 import os
 import pickle
 import time
+from collections.abc import Callable
 from decimal import Decimal
 from pathlib import Path
 from typing import Any
@@ -22,7 +23,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from spark_mjoin.errors import OptionError, SourceError
-from spark_mjoin.sources import completeness, create, file_formats, files
+from spark_mjoin.sources import completeness, create, file_formats, files, storage
 from spark_mjoin.sources.memory_log import MemoryLog
 from spark_mjoin.sources.protocol import Limits, Source, SourceLog
 
@@ -261,6 +262,67 @@ def test_a_lost_or_changed_file_is_an_error(tmp_path: Path, problem: str, caplog
         got = [r["id"] for r in read(lenient, start, end, log)]
     assert got == ([2] if problem == "is gone" else [7, 7, 2])
     assert "failOnDataLoss" in caplog.text
+
+
+def cut_short(file: Path) -> None:
+    file.write_bytes(b"")
+
+
+def overwritten(file: Path) -> None:
+    """In place, with as many bytes: half a file that is read on then gives rows of both, or nonsense."""
+    with file.open("r+b") as handle:
+        content = handle.read()
+        handle.seek(0)
+        handle.write(content.replace(b"1", b"2"))
+    aged(file, 0)
+
+
+def removed(file: Path) -> None:
+    file.unlink()
+
+
+@pytest.mark.parametrize("change", [cut_short, overwritten, removed])
+@pytest.mark.parametrize("format", ["parquet", "arrow", "csv", "json"])
+def test_a_file_that_changes_while_it_is_read_is_an_error(
+    tmp_path: Path, format: str, change: Callable[[Path], None], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for constant, value in (("_SMALL_ROWS", 1_000), ("_CSV_BLOCK_BYTES", 4_096), ("_JSON_CHUNK_BYTES", 4_096)):
+        monkeypatch.setattr(file_formats, constant, value)
+    file, table = tmp_path / "f", pa.table({"id": pa.array([1] * 100_000, pa.int64())})
+    if format == "parquet":
+        pq.write_table(table, file, row_group_size=1_000)
+    elif format == "arrow":
+        with ipc.new_file(file, table.schema) as writer:
+            writer.write_table(table, max_chunksize=1_000)
+    else:
+        file.write_text(("1\n" if format == "csv" else '{"id": 1}\n') * 100_000)
+    aged(file, 100)
+    options = {"path": str(tmp_path), "schema": "id BIGINT"}
+    source, log = create("s", format, options), MemoryLog()
+    with storage.storage(str(file)).open(str(file)) as handle:
+        assert not isinstance(handle, pa.MemoryMappedFile)  # or what follows would end this process with SIGBUS
+    start = source.initial()
+    (part,) = source.plan(start, source.latest(start, Limits(), log), log)
+    batches = source.read(part, ["id"])
+    assert next(batches)["id"][0].as_py() == 1
+    change(file)
+    with pytest.raises(SourceError, match=rf"source 's': '{file}' (has changed|is gone).*source\.s\.failOnDataLoss"):
+        list(batches)
+
+
+def test_a_file_that_changes_while_it_is_read_may_be_allowed_to(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    file = text(tmp_path / "f", "1\n" * 200_000)
+    options = {"path": str(tmp_path), "schema": "id INT", "failOnDataLoss": "false"}
+    source, log = create("s", "csv", options), MemoryLog()
+    (part,) = source.plan(source.initial(), source.latest(source.initial(), Limits(), log), log)
+    batches = source.read(part, ["id"])
+    next(batches)
+    removed(file)
+    with caplog.at_level(logging.WARNING):
+        list(batches)
+    assert [r.message for r in caplog.records] == [f"source 's': '{file}' is gone; failOnDataLoss is false"]
 
 
 def test_a_plan_beyond_the_log_is_refused(tmp_path: Path) -> None:
