@@ -258,7 +258,21 @@ class FileSource:
         self._seen_entries = end
 
     def _listing(self, seen: set[str] | tuple[()]) -> list[FileStat]:
-        return [f for f in find(self._store, self._recursive, self._name_filter, seen) if f.size > 0]
+        found = [f for f in find(self._store, self._recursive, self._name_filter, seen) if f.size > 0]
+        for file in found:
+            self._refuse_unless_utf8(file.path)
+        return found
+
+    def _refuse_unless_utf8(self, path: str) -> None:
+        """Python knows names that are not UTF-8, as surrogates, but neither Arrow nor Spark can be told them."""
+        try:
+            path.encode()
+        except UnicodeEncodeError as e:
+            shown = path.encode(errors="surrogateescape").decode(errors="backslashreplace")
+            raise SourceError(
+                f"source '{self._alias}': the name '{shown}' (option 'source.{self._alias}.path') is not UTF-8. "
+                f"Rename the file, or move it away"
+            ) from e
 
     def _discover(self, last_look: bool = False) -> list[FileStat]:
         """New complete files, in the order in which to take them."""

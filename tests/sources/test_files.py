@@ -128,6 +128,25 @@ def test_fsspec_uris(tmp_path: Path) -> None:
         memory.rm("/mj", recursive=True)
 
 
+@pytest.mark.parametrize("format", ["parquet", "arrow", "csv", "json"])
+def test_a_name_that_is_not_utf8_is_refused_with_a_remedy(tmp_path: Path, format: str) -> None:
+    name = os.fsencode(tmp_path) + b"/caf\xe9"
+    try:
+        with open(name, "wb") as handle:
+            handle.write(b"1\n")
+    except OSError:
+        pytest.skip("this file system has no such names")
+    os.utime(name, (1, 1))
+    source, log = create("s", format, {"path": str(tmp_path), "schema": "id INT"}), MemoryLog()
+    refusal = r"source 's'.*/caf\\xe9'.*source\.s\.path.*not UTF-8.*Rename the file"
+    for look in (lambda: source.freeze(log), lambda: source.latest(source.initial(), Limits(), log)):
+        with pytest.raises(SourceError, match=refusal) as caught:
+            look()
+        str(caught.value).encode()
+    os.rename(name, tmp_path / ".hidden")
+    assert source.latest(source.initial(), Limits(), log) == source.initial()
+
+
 def test_new_files_are_found_and_changed_ones_are_not_new(tmp_path: Path) -> None:
     one = parquet(tmp_path / "1", [1])
     source, log = create("s", "parquet", {"path": str(tmp_path)}), MemoryLog()
