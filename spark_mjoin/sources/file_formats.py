@@ -140,8 +140,9 @@ class Parquet:
 
     def _open(self, file: File) -> pq.ParquetFile:
         handle = file.open()
-        mapped = isinstance(handle, pa.MemoryMappedFile)
-        return pq.ParquetFile(handle, pre_buffer=not mapped, coerce_int96_timestamp_unit="us")
+        # Reading ahead hides the latency of a remote store. On a disk it saves nothing and takes memory.
+        remote = not isinstance(handle, pa.OSFile)
+        return pq.ParquetFile(handle, pre_buffer=remote, coerce_int96_timestamp_unit="us")
 
     def infer(self, file: File) -> pa.Schema:
         opened = self._open(file)

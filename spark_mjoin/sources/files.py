@@ -10,13 +10,11 @@ Why it is right. An entry is in the log before a position that counts it is retu
 `plan` needs nothing but the log and two positions. A crash between the two leaves entries that no position counts:
 `latest` consumes those before it looks for more. A file is new if the log lacks its path, as in Spark: a change of a
 consumed file is no new file. The rows of a file have one order, so (path, row range) names the same rows for ever, as
-long as the file is what it was: `read` compares size and time of change with the log, and refuses a file that
-changed.
+long as the file is what it was: `read` compares size and time of change with the log, before the first row and after
+the last, and refuses a file that changed; the task that has read a mixture then fails before it commits.
 
-When a file is complete: parquet and arrow files have a last word, and without it they are left alone. Text has none:
-a file that was written to in the last 200 ms is left for later, and at a `freeze` (AvailableNow, batch), after which
-there is no later, is waited for once and left out if it still changes. Writers that pause for longer should write
-under a name that begins with '.' or '_' and rename, as Spark's sinks do. Empty files are not there.
+Only complete files go into the log, and completeness.py says which are. That is said of a file as it was listed: one
+that changes before it is logged is dropped, and the next listing judges it anew. Empty files are not there.
 
 Limits: `max_rows` is exact and may end inside a file; `max_files` and `max_bytes` count every file that is touched,
 with its whole size, and always let one through. Of several the tightest wins.
@@ -40,6 +38,7 @@ import pyarrow as pa
 from spark_mjoin.errors import OptionError, SourceError, listed
 from spark_mjoin.model import Position, Range
 from spark_mjoin.schema import parse_ddl
+from spark_mjoin.sources.completeness import Completeness
 from spark_mjoin.sources.file_formats import Arrow, ColumnError, Csv, File, FileFormat, Json, Parquet
 from spark_mjoin.sources.options import Options
 from spark_mjoin.sources.protocol import Limits, SourceLog, Survey
@@ -48,8 +47,6 @@ from spark_mjoin.sources.survey import rate, rows_in
 
 _log = logging.getLogger(__name__)
 
-_SETTLED_NS = 200_000_000  # text that nobody touched for so long is complete
-_STALE_NS = 60_000_000_000  # a file without its last word for so long deserves a warning
 _LOG_PAGE = 1_000
 _COUNTS_KEPT = 10_000
 
@@ -87,8 +84,7 @@ class FileSource:
         self._seen_entries = 0  # how much of the log is in _seen
         self._unread: list[FileStat] = []  # found, not yet in the log, in the order in which to take them
         self._counts: dict[FileStat, int] = {}
-        self._incomplete: set[FileStat] = set()
-        self._warned: set[FileStat] = set()
+        self._completeness = Completeness(self._alias, self._store, self._format)
 
     def __getstate__(self) -> dict[str, Any]:
         kept = ("_alias", "_format", "_path", "_store", "_declared", "_fail_on_data_loss", "_latest_first",
@@ -128,7 +124,7 @@ class FileSource:
                 raise OptionError(f"option '{path_option}': '{self._path}' does not exist")
             if self._declared is not None:
                 return self._declared
-            # Not `_discover`: its rest for young text does not matter here, and it leaves notes of what it saw.
+            # Not `_discover`: a file that is written on still has its types, and notes are left of what it sees.
             candidates = sorted(self._listing(()), key=_by_age)
             first = next((f for f in candidates if self._format.is_complete(File(self._store, f))), None)
         except OSError as e:
@@ -225,18 +221,17 @@ class FileSource:
                 self._unread = self._discover()[::-1]  # taken from the end
                 continue
             file = self._unread[-1]
-            if listings == 0:  # found some time ago: it was promised to nobody, so let it be what it is now
-                now = self._store.stat(file.path)
-                if now is None or not now.size:
-                    self._unread.pop()
-                    continue
-                file = now
-            try:
-                rows = None if limits.max_rows is None else self._count(file, logged=False)
-            except SourceError:
-                if self._store.stat(file.path) is not None:
-                    raise
-                self._unread.pop()  # gone before it was promised to anybody
+            # A file that was just listed needs no second look, unless it is counted, which takes its time.
+            rows, as_listed = None, bool(listings) or self._is_still(file)
+            if as_listed and limits.max_rows is not None:
+                try:
+                    rows = self._count(file, logged=False)
+                except SourceError:
+                    if self._is_still(file):
+                        raise
+                as_listed = rows is not None and self._is_still(file)
+            if not as_listed:  # promised to nobody: the next listing says what it is now, and whether that is complete
+                self._unread.pop()
                 continue
             before = taking.position
             more = taking.take(file, rows)
@@ -263,50 +258,31 @@ class FileSource:
         self._seen_entries = end
 
     def _listing(self, seen: set[str] | tuple[()]) -> list[FileStat]:
-        return [f for f in find(self._store, self._recursive, self._name_filter, seen) if f.size > 0]
+        found = [f for f in find(self._store, self._recursive, self._name_filter, seen) if f.size > 0]
+        for file in found:
+            self._refuse_unless_utf8(file.path)
+        return found
+
+    def _refuse_unless_utf8(self, path: str) -> None:
+        """Python knows names that are not UTF-8, as surrogates, but neither Arrow nor Spark can be told them."""
+        try:
+            path.encode()
+        except UnicodeEncodeError as e:
+            shown = path.encode(errors="surrogateescape").decode(errors="backslashreplace")
+            raise SourceError(
+                f"source '{self._alias}': the name '{shown}' (option 'source.{self._alias}.path') is not UTF-8. "
+                f"Rename the file, or move it away"
+            ) from e
 
     def _discover(self, last_look: bool = False) -> list[FileStat]:
         """New complete files, in the order in which to take them."""
         try:
-            found = self._listing(self._seen)
-            if self._format.sealed:
-                self._incomplete.intersection_update(found)
-                self._warned.intersection_update(found)
-                complete = [f for f in found if self._is_sealed(f)]
-            else:
-                complete = self._settled(found, last_look)
+            complete = self._completeness.complete(lambda: self._listing(self._seen), last_look)
         except OSError as e:
             raise SourceError(
                 f"source '{self._alias}': '{self._path}' (option 'source.{self._alias}.path') cannot be listed: {e}"
             ) from e
         return sorted(complete, key=_by_age, reverse=self._latest_first)
-
-    def _is_sealed(self, file: FileStat) -> bool:
-        if file not in self._incomplete:
-            try:
-                if self._format.is_complete(File(self._store, file)):
-                    return True
-            except FileNotFoundError:
-                return False
-            self._incomplete.add(file)
-        if file not in self._warned and time.time_ns() - file.mtime_ns > _STALE_NS:
-            self._warned.add(file)
-            _log.warning("source '%s': '%s' has no end yet and is ignored until it has one", self._alias, file.path)
-        return False
-
-    def _settled(self, found: list[FileStat], last_look: bool) -> list[FileStat]:
-        now = time.time_ns()
-        young = [f for f in found if abs(now - f.mtime_ns) < _SETTLED_NS]
-        if not young:
-            return found
-        left_out = set(young)
-        if last_look:
-            newest = max(f.mtime_ns for f in young)
-            time.sleep(min(_SETTLED_NS, max(0, newest + _SETTLED_NS - time.time_ns())) / 1e9)
-            left_out = {f for f in young if self._store.stat(f.path) != f}
-            for file in left_out:
-                _log.warning("source '%s': '%s' is still being written and is left out", self._alias, file.path)
-        return [f for f in found if f not in left_out]
 
     def _count(self, file: FileStat, logged: bool = True) -> int:
         """The rows of a file, counted once; 0 when it is lost and losing it is allowed."""
@@ -335,14 +311,13 @@ class FileSource:
         try:
             yield from self._format.decode(File(self._store, file), schema, columns, range["start"], range["end"])
         except (ColumnError, pa.ArrowException, OSError) as e:
+            self._checked(file)  # if it has changed under us, that is the cause, and there is nothing to correct in it
             raise self._unreadable(file.path, e) from e
+        self._checked(file)
 
     def _checked(self, logged: FileStat) -> FileStat | None:
         """The file as it is now, if that is as logged or nobody minds; None when it is gone and nobody minds."""
-        try:
-            now = self._store.stat(logged.path)
-        except OSError as e:
-            raise self._unreadable(logged.path, e) from e
+        now = self._stat(logged.path)
         if now == logged:
             return now
         problem = "is gone" if now is None else "has changed since it was found"
@@ -354,6 +329,15 @@ class FileSource:
             )
         _log.warning("source '%s': '%s' %s; failOnDataLoss is false", self._alias, logged.path, problem)
         return now
+
+    def _is_still(self, file: FileStat) -> bool:
+        return self._stat(file.path) == file
+
+    def _stat(self, path: str) -> FileStat | None:
+        try:
+            return self._store.stat(path)
+        except OSError as e:
+            raise self._unreadable(path, e) from e
 
     def _unreadable(self, path: str, cause: Exception) -> SourceError:
         column = f", column '{cause.column}'" if isinstance(cause, ColumnError) else ""

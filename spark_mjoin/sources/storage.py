@@ -3,8 +3,9 @@
     path option -> Storage -> find(...) -> FileStat(path, size, mtime_ns) -> open(path) -> Arrow file
 
 Local paths and `file:` URIs go through the operating system: directories are scanned without looking at files that the
-caller has seen already (so a directory with a long past is cheap to poll) and files are mapped, not copied. Any other
-URI goes to `pyarrow.fs` and, where that does not know the scheme, to fsspec.
+caller has seen already, so a directory with a long past is cheap to poll. Files are read and never mapped: they belong
+to others, and a map of a file that somebody cuts short ends the process with SIGBUS, where a read ends with an error or
+with fewer bytes. Any other URI goes to `pyarrow.fs` and, where that does not know the scheme, to fsspec.
 
 As in Spark: the path may be a directory, a file or a glob (`*`, `?`, `[a-z]`, `{a,b}`); names that begin with '.' or
 '_' below it are invisible; without `recursive` only direct children of the directories named are found. A path that
@@ -97,7 +98,7 @@ class LocalStorage:
         return os.path.isdir(path)
 
     def open(self, path: str) -> pa.NativeFile:
-        return pa.memory_map(path, "r")
+        return pa.OSFile(path, "r")
 
 
 class RemoteStorage:

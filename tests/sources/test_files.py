@@ -10,6 +10,7 @@ import logging
 import os
 import pickle
 import time
+from collections.abc import Callable
 from decimal import Decimal
 from pathlib import Path
 from typing import Any
@@ -22,7 +23,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from spark_mjoin.errors import OptionError, SourceError
-from spark_mjoin.sources import create, file_formats, files
+from spark_mjoin.sources import completeness, create, file_formats, files, storage
 from spark_mjoin.sources.memory_log import MemoryLog
 from spark_mjoin.sources.protocol import Limits, Source, SourceLog
 
@@ -127,6 +128,25 @@ def test_fsspec_uris(tmp_path: Path) -> None:
         memory.rm("/mj", recursive=True)
 
 
+@pytest.mark.parametrize("format", ["parquet", "arrow", "csv", "json"])
+def test_a_name_that_is_not_utf8_is_refused_with_a_remedy(tmp_path: Path, format: str) -> None:
+    name = os.fsencode(tmp_path) + b"/caf\xe9"
+    try:
+        with open(name, "wb") as handle:
+            handle.write(b"1\n")
+    except OSError:
+        pytest.skip("this file system has no such names")
+    os.utime(name, (1, 1))
+    source, log = create("s", format, {"path": str(tmp_path), "schema": "id INT"}), MemoryLog()
+    refusal = r"source 's'.*/caf\\xe9'.*source\.s\.path.*not UTF-8.*Rename the file"
+    for look in (lambda: source.freeze(log), lambda: source.latest(source.initial(), Limits(), log)):
+        with pytest.raises(SourceError, match=refusal) as caught:
+            look()
+        str(caught.value).encode()
+    os.rename(name, tmp_path / ".hidden")
+    assert source.latest(source.initial(), Limits(), log) == source.initial()
+
+
 def test_new_files_are_found_and_changed_ones_are_not_new(tmp_path: Path) -> None:
     one = parquet(tmp_path / "1", [1])
     source, log = create("s", "parquet", {"path": str(tmp_path)}), MemoryLog()
@@ -204,7 +224,7 @@ def test_young_text_waits_and_freeze_waits_for_it(tmp_path: Path) -> None:
 def test_text_that_still_changes_is_left_out_of_a_freeze(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     text(tmp_path / "a.csv", "1\n", age=0)
     source, log = create("s", "csv", {"path": str(tmp_path), "schema": "id INT"}), MemoryLog()
-    monkeypatch.setattr(files.time, "sleep", lambda _: text(tmp_path / "a.csv", "1\n2\n", age=0))
+    monkeypatch.setattr(completeness.time, "sleep", lambda _: text(tmp_path / "a.csv", "1\n2\n", age=0))
     source.freeze(log)
     assert len(log) == 0
 
@@ -261,6 +281,67 @@ def test_a_lost_or_changed_file_is_an_error(tmp_path: Path, problem: str, caplog
         got = [r["id"] for r in read(lenient, start, end, log)]
     assert got == ([2] if problem == "is gone" else [7, 7, 2])
     assert "failOnDataLoss" in caplog.text
+
+
+def cut_short(file: Path) -> None:
+    file.write_bytes(b"")
+
+
+def overwritten(file: Path) -> None:
+    """In place, with as many bytes: half a file that is read on then gives rows of both, or nonsense."""
+    with file.open("r+b") as handle:
+        content = handle.read()
+        handle.seek(0)
+        handle.write(content.replace(b"1", b"2"))
+    aged(file, 0)
+
+
+def removed(file: Path) -> None:
+    file.unlink()
+
+
+@pytest.mark.parametrize("change", [cut_short, overwritten, removed])
+@pytest.mark.parametrize("format", ["parquet", "arrow", "csv", "json"])
+def test_a_file_that_changes_while_it_is_read_is_an_error(
+    tmp_path: Path, format: str, change: Callable[[Path], None], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for constant, value in (("_SMALL_ROWS", 1_000), ("_CSV_BLOCK_BYTES", 4_096), ("_JSON_CHUNK_BYTES", 4_096)):
+        monkeypatch.setattr(file_formats, constant, value)
+    file, table = tmp_path / "f", pa.table({"id": pa.array([1] * 100_000, pa.int64())})
+    if format == "parquet":
+        pq.write_table(table, file, row_group_size=1_000)
+    elif format == "arrow":
+        with ipc.new_file(file, table.schema) as writer:
+            writer.write_table(table, max_chunksize=1_000)
+    else:
+        file.write_text(("1\n" if format == "csv" else '{"id": 1}\n') * 100_000)
+    aged(file, 100)
+    options = {"path": str(tmp_path), "schema": "id BIGINT"}
+    source, log = create("s", format, options), MemoryLog()
+    with storage.storage(str(file)).open(str(file)) as handle:
+        assert not isinstance(handle, pa.MemoryMappedFile)  # or what follows would end this process with SIGBUS
+    start = source.initial()
+    (part,) = source.plan(start, source.latest(start, Limits(), log), log)
+    batches = source.read(part, ["id"])
+    assert next(batches)["id"][0].as_py() == 1
+    change(file)
+    with pytest.raises(SourceError, match=rf"source 's': '{file}' (has changed|is gone).*source\.s\.failOnDataLoss"):
+        list(batches)
+
+
+def test_a_file_that_changes_while_it_is_read_may_be_allowed_to(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    file = text(tmp_path / "f", "1\n" * 200_000)
+    options = {"path": str(tmp_path), "schema": "id INT", "failOnDataLoss": "false"}
+    source, log = create("s", "csv", options), MemoryLog()
+    (part,) = source.plan(source.initial(), source.latest(source.initial(), Limits(), log), log)
+    batches = source.read(part, ["id"])
+    next(batches)
+    removed(file)
+    with caplog.at_level(logging.WARNING):
+        list(batches)
+    assert [r.message for r in caplog.records] == [f"source 's': '{file}' is gone; failOnDataLoss is false"]
 
 
 def test_a_plan_beyond_the_log_is_refused(tmp_path: Path) -> None:
