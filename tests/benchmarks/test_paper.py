@@ -85,7 +85,7 @@ def test_figure_15_as_one_tree_with_one_budget(monkeypatch: pytest.MonkeyPatch) 
 
 def test_disk_work_in_a_pipeline(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(plans, "SLICES", 100)
-    outcome = pipeline(0.2)
+    outcome = pipeline(0.05)
     assert len(outcome.checks) == 3
     for check in outcome.checks:
         assert check.holds, f"{check.claim}: {check.figures}"

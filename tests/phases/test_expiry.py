@@ -95,7 +95,7 @@ LIVE = 3 * SIZE * (WINDOW + STEP + 2 * DISORDER) // STEP  # rows that are inside
 @pytest.mark.parametrize("expiry", ["lazy", "active"])
 @pytest.mark.parametrize("partitions", ["1", "2"])
 def test_the_state_stays_flat(tmp_path: Path, expiry: str, partitions: str) -> None:
-    given = {alias: stream(seed, 60) for seed, alias in enumerate(NAMES)}
+    given = {alias: stream(seed, 40) for seed, alias in enumerate(NAMES)}
     run = Windowed(given, STAR, tmp_path, partitions=partitions, **timed(expiry=expiry))
     states = run.states()
     run.check()
@@ -103,7 +103,7 @@ def test_the_state_stays_flat(tmp_path: Path, expiry: str, partitions: str) -> N
     most = {name: max(s[name] for s in states[20:]) for name in states[0]}
     assert most["rows"] <= LIVE * (1 if expiry == "active" else 1.6)
     assert most["stored"] <= 2.6 * LIVE and most["segments"] < 60
-    assert sum(s["purged"] for s in states) + states[-1]["rows"] == 60 * 3 * SIZE
+    assert sum(s["purged"] for s in states) + states[-1]["rows"] == 40 * 3 * SIZE
     files = list(tmp_path.rglob("rows-*.arrow"))
     assert len(files) <= int(partitions) * most["segments"] * KEPT_VERSIONS, "dropped segments are removed"
 
@@ -139,13 +139,13 @@ def test_rows_that_a_window_in_rows_has_left_go_though_a_filter_lets_few_follow(
 @pytest.mark.parametrize("policy", sorted(flush.REGISTRY))
 def test_the_disk_stays_flat_too(tmp_path: Path, policy: str) -> None:
     """With a budget far below the windows, and batches that leave no time for disk work but what is urgent."""
-    given = {alias: stream(seed, 50) for seed, alias in enumerate(NAMES)}
+    given = {alias: stream(seed, 40) for seed, alias in enumerate(NAMES)}
     options = timed(memory="150k", flush=policy, blockingThreshold="1")
     run = Windowed(given, STAR, tmp_path, **options)
     states = run.states()
     run.check()
     assert sum(c["flushes"] for c in run.counts) > 10
-    middle, last = (max(s["stored"] for s in states[a:b]) for a, b in ((15, 32), (32, 50)))
+    middle, last = (max(s["stored"] for s in states[a:b]) for a, b in ((14, 27), (27, 40)))
     assert last <= 1.25 * middle and last <= 4 * LIVE
     assert max(s["memory"] for s in states) <= 150 << 10
 
@@ -155,8 +155,8 @@ def test_rows_leave_the_disk_where_nothing_is_owed(
     tmp_path: Path, silent: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """One input has one key, or nothing: buckets in which it has no row owe nothing, so no pass is ever due there."""
-    few = [t.slice(0, 1).set_column(1, "k", pa.array([7])) for t in stream(2, 50)]
-    given = {"a": stream(0, 50), "b": stream(1, 50), "c": few[:1] if silent else few}
+    few = [t.slice(0, 1).set_column(1, "k", pa.array([7])) for t in stream(2, 40)]
+    given = {"a": stream(0, 40), "b": stream(1, 40), "c": few[:1] if silent else few}
     now = [1000.0]
     monkeypatch.setattr(reader.time, "monotonic", lambda: now[0])
     run = Windowed(given, STAR, tmp_path, **timed(memory="100k", blockingThreshold="1", idleTimeout="15 seconds"))
@@ -167,7 +167,7 @@ def test_rows_leave_the_disk_where_nothing_is_owed(
     run.check()
     assert sum(c["flushes"] for c in run.counts) > 10
     for name in ("stored", "records"):
-        middle, last = (max(s[name] for s in states[a:b]) for a, b in ((20, 35), (35, 50)))
+        middle, last = (max(s[name] for s in states[a:b]) for a, b in ((16, 28), (28, 40)))
         assert last <= 1.25 * middle, name
     assert max(s["stored"] for s in states) <= 4 * LIVE
 
@@ -279,7 +279,7 @@ def test_what_may_change_at_a_restart(tmp_path: Path) -> None:
 
 
 def test_a_budget_that_must_hold_counts_what_is_inside_the_windows(tmp_path: Path) -> None:
-    given = {alias: stream(seed, 60) for seed, alias in enumerate(NAMES)}
+    given = {alias: stream(seed, 40) for seed, alias in enumerate(NAMES)}
     run = Windowed(given, STAR, tmp_path, **timed(memory="800k", overflow="fail")).to_the_end()
     run.check()
     with pytest.raises(MemoryBudgetError):
