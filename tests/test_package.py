@@ -6,6 +6,8 @@ import sys
 import zipfile
 from pathlib import Path
 
+from tests.spark.driver import SHORT, submitted
+
 ROOT = Path(__file__).parent.parent
 SCRIPT = """
 import spark_mjoin
@@ -35,7 +37,7 @@ def test_the_wheel_works_without_the_repository(tmp_path: Path) -> None:
     assert not [name for name in names if name.startswith(("tests", "benchmarks", "examples"))]
     script = tmp_path / "use.py"
     script.write_text(SCRIPT.format(unpacked=str(unpacked)))
-    environment = {**os.environ, "PYTHONPATH": str(unpacked), "PYSPARK_PYTHON": sys.executable}
+    environment = {**os.environ, "PYTHONPATH": str(unpacked), "PYSPARK_PYTHON": sys.executable, **submitted(SHORT)}
     done = subprocess.run(
         [sys.executable, str(script)], cwd=tmp_path, env=environment, capture_output=True, text=True, timeout=120
     )
