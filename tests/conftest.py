@@ -36,6 +36,14 @@ settings.register_profile(
 settings.load_profile("default")
 
 
+LONG = ("tests/jar/", "tests/spark/", "tests/docs/", "tests/test_demo", "tests/test_package")  # they start JVMs
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Long tests first, so that with `-n` no process is left with one at the end while the others have nothing."""
+    items.sort(key=lambda item: not item.nodeid.startswith(LONG))
+
+
 @pytest.hookimpl(optionalhook=True)
 def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
     """With `-n`, any process may take any test, except that scenarios of the jar that share a session stay together."""
