@@ -28,7 +28,6 @@ Not covered: encrypted parquet, nested types in csv, comments in csv, json docum
 
 from __future__ import annotations
 
-import base64
 import binascii
 import re
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -36,13 +35,13 @@ from dataclasses import dataclass
 from typing import Protocol
 
 import pyarrow as pa
-import pyarrow.compute as pc
 import pyarrow.csv as pacsv
 import pyarrow.ipc as ipc
 import pyarrow.json as pajson
 import pyarrow.parquet as pq
 
-from spark_mjoin.schema import canonical_schema, conform_array
+from spark_mjoin.schema import canonical_schema
+from spark_mjoin.sources.conversion import ColumnError, from_text, from_typed, match, text_type
 from spark_mjoin.sources.storage import FileStat, Storage
 
 BATCH_ROWS = 131_072
@@ -53,14 +52,6 @@ _CSV_BLOCK_BYTES = 8 << 20
 _TEXT_PIECE_BYTES = 4096
 
 _CODECS = {".gz": "gzip", ".bz2": "bz2", ".zst": "zstd"}
-
-
-class ColumnError(Exception):
-    """A value of a column that cannot be brought into the column's type."""
-
-    def __init__(self, column: str, cause: str) -> None:
-        super().__init__(cause)
-        self.column = column
 
 
 @dataclass(frozen=True)
@@ -162,7 +153,7 @@ class Parquet:
         total = opened.metadata.num_rows
         end = total if end is None else min(end, total)
         target = _select(schema, columns)
-        names = _match(opened.schema_arrow.names, columns)
+        names = match(opened.schema_arrow.names, columns)
         wanted = [n for n in names if n is not None]
         if not wanted:
             yield from _only_nulls(target, end - start)
@@ -179,7 +170,7 @@ class Parquet:
             return
         batches = opened.iter_batches(BATCH_ROWS, row_groups=groups, columns=wanted, use_threads=True)
         for batch in _sized(_clip(batches, start - first, end - first)):
-            yield _assemble(batch, names, target, _from_typed)
+            yield _assemble(batch, names, target, from_typed)
 
 
 # --- arrow -----------------------------------------------------------------------------------------------------
@@ -225,12 +216,12 @@ class Arrow:
         self, file: File, schema: pa.Schema, columns: Sequence[str], start: int, end: int | None
     ) -> Iterator[pa.RecordBatch]:
         present = self._reader(file, None).schema.names
-        names = _match(present, columns)
+        names = match(present, columns)
         # An empty list would mean every field: one field is read to have its rows counted.
         fields = sorted({present.index(n) for n in names if n is not None}) or [0]
         target = _select(schema, columns)
         for batch in _sized(_clip(self._batches(file, fields if present else None), start, end)):
-            yield _assemble(batch, names, target, _from_typed)
+            yield _assemble(batch, names, target, from_typed)
 
 
 # --- csv -------------------------------------------------------------------------------------------------------
@@ -284,7 +275,7 @@ class Csv:
             if self.header:
                 # Only the names matter here; as text, since a guess at the types could fail.
                 present = self._open(file, pacsv.ConvertOptions(default_column_type=pa.string()), None).schema.names
-            names = _match(present, columns)
+            names = match(present, columns)
             parsed = {
                 name: pa.string() if pa.types.is_timestamp(field.type) else field.type
                 for name, field in zip(names, target, strict=True)
@@ -301,7 +292,7 @@ class Csv:
             )
             reader = self._open(file, convert, None if self.header else present)
             for batch in _sized(_clip(reader, start, end)):
-                yield _assemble(batch, names, target, _from_text)
+                yield _assemble(batch, names, target, from_text)
         except pa.ArrowInvalid as e:
             if "Empty CSV file" in str(e):
                 return
@@ -335,9 +326,9 @@ class Json:
         self, file: File, schema: pa.Schema, columns: Sequence[str], start: int, end: int | None
     ) -> Iterator[pa.RecordBatch]:
         target = _select(schema, columns)
-        parsed = pa.schema([pa.field(f.name, _text_type(f.type)) for f in target])
+        parsed = pa.schema([pa.field(f.name, text_type(f.type)) for f in target])
         for batch in _sized(_clip(self._batches(file, parsed), start, end)):
-            yield _assemble(batch, list(target.names), target, _from_text)
+            yield _assemble(batch, list(target.names), target, from_text)
 
     def _batches(self, file: File, schema: pa.Schema) -> Iterator[pa.RecordBatch]:
         done = 0
@@ -400,76 +391,11 @@ def _has_map(dtype: pa.DataType) -> bool:
     return any(_has_map(dtype.field(i).type) for i in range(dtype.num_fields))
 
 
-# --- text into types -------------------------------------------------------------------------------------------
-
-_ZONED = r"\d:\d{2}.*(?:[zZ]|[+-]\d{2}(?::?\d{2})?)$"
-
-
-def _text_type(dtype: pa.DataType) -> pa.DataType:
-    """The type that JSON is parsed in before `_from_text`: text for whatever JSON has no literal for."""
-    if pa.types.is_temporal(dtype) or pa.types.is_binary(dtype):
-        return pa.string()
-    if pa.types.is_list(dtype):
-        return pa.list_(pa.field(dtype.value_field.name, _text_type(dtype.value_type)))
-    if pa.types.is_struct(dtype):
-        return pa.struct([pa.field(f.name, _text_type(f.type)) for f in dtype.fields])
-    return dtype
-
-
-def _from_text(array: pa.Array, dtype: pa.DataType) -> pa.Array:
-    """Values of `_text_type(dtype)` as `dtype`."""
-    if array.type.equals(dtype):
-        return array
-    if pa.types.is_list(dtype):
-        values = _from_text(array.values, dtype.value_type)
-        return pa.Array.from_buffers(
-            dtype, len(array), array.buffers()[:2], array.null_count, array.offset, children=[values]
-        )
-    if pa.types.is_struct(dtype):
-        children = [_from_text(array.field(i), f.type) for i, f in enumerate(dtype.fields)]
-        return pa.StructArray.from_arrays(children, fields=list(dtype.fields), mask=array.is_null())
-    if pa.types.is_timestamp(dtype):
-        return _parse_timestamps(array, dtype)
-    if pa.types.is_binary(dtype):
-        decoded = [None if v is None else base64.b64decode(v, validate=True) for v in array.to_pylist()]
-        return pa.array(decoded, pa.binary())
-    return conform_array(array, dtype)
-
-
-def _parse_timestamps(text: pa.Array, dtype: pa.DataType) -> pa.Array:
-    fine = pc.match_substring_regex(text, r"\.\d{7}")
-    if pc.any(fine).as_py():
-        text = pc.replace_substring_regex(text, r"(\.\d{6})\d+", r"\1")
-    if dtype.tz is None:
-        return pc.cast(text, dtype)
-    zoned = pc.match_substring_regex(text, _ZONED)
-    if not pc.any(zoned).as_py():
-        return pc.assume_timezone(pc.cast(text, pa.timestamp("us")), "UTC")
-    if pc.all(zoned).as_py():
-        return pc.cast(text, dtype)
-    nothing = pa.scalar(None, pa.string())
-    instants = pc.cast(pc.if_else(zoned, text, nothing), dtype)
-    plain = pc.cast(pc.if_else(zoned, nothing, text), pa.timestamp("us"))
-    return pc.coalesce(instants, pc.assume_timezone(plain, "UTC"))
-
-
 # --- batches ---------------------------------------------------------------------------------------------------
 
 
 def _select(schema: pa.Schema, columns: Sequence[str]) -> pa.Schema:
     return pa.schema([schema.field(name) for name in columns])
-
-
-def _match(present: Sequence[str], columns: Sequence[str]) -> list[str | None]:
-    """For each column the file's name of it; None where the file has none."""
-    folded: dict[str, str] = {}
-    for there in present:
-        folded.setdefault(there.casefold(), there)
-    matched = [name if name in present else folded.get(name.casefold()) for name in columns]
-    for column, name in zip(columns, matched, strict=True):
-        if name is not None and list(present).count(name) > 1:
-            raise ColumnError(column, f"the file has more than one column '{name}'")
-    return matched
 
 
 def _assemble(
@@ -494,33 +420,6 @@ def _assemble(
     return pa.RecordBatch.from_arrays(arrays, schema=target)
 
 
-def _from_typed(array: pa.Array, dtype: pa.DataType) -> pa.Array:
-    """Values of a file that has types of its own as `dtype`."""
-    if array.type.equals(dtype):
-        return array
-    if _kind(array.type) != _kind(dtype) and not pa.types.is_null(array.type):
-        raise pa.ArrowTypeError(f"the file has {array.type} where the schema has {dtype}")
-    return conform_array(array, dtype)
-
-
-def _kind(dtype: pa.DataType) -> str:
-    """Types of one kind are converted into each other where no value is lost."""
-    if pa.types.is_dictionary(dtype):
-        return _kind(dtype.value_type)
-    kinds = {
-        "number": (pa.types.is_integer, pa.types.is_floating, pa.types.is_decimal),
-        "text": (
-            pa.types.is_string, pa.types.is_large_string, pa.types.is_string_view, pa.types.is_binary,
-            pa.types.is_large_binary, pa.types.is_binary_view, pa.types.is_fixed_size_binary,
-        ),
-        "date": (pa.types.is_date,),
-        "time": (pa.types.is_time,),
-        "timestamp": (pa.types.is_timestamp,),
-        "list": (pa.types.is_list, pa.types.is_large_list, pa.types.is_fixed_size_list, pa.types.is_list_view),
-    }  # fmt: skip
-    return next((kind for kind, tests in kinds.items() if any(t(dtype) for t in tests)), f"type {dtype.id}")
-
-
 def _counted(rows: int) -> pa.RecordBatch:
     """A batch of `rows` rows and no columns."""
     return pa.record_batch([pa.nulls(rows)], names=["none"]).select([])
@@ -529,7 +428,7 @@ def _counted(rows: int) -> pa.RecordBatch:
 def _only_nulls(target: pa.Schema, rows: int) -> Iterator[pa.RecordBatch]:
     for at in range(0, rows, BATCH_ROWS):
         n = min(BATCH_ROWS, rows - at)
-        yield _assemble(_counted(n), [None] * len(target), target, _from_typed)
+        yield _assemble(_counted(n), [None] * len(target), target, from_typed)
 
 
 def _clip(batches: Iterable[pa.RecordBatch], start: int, end: int | None) -> Iterator[pa.RecordBatch]:
