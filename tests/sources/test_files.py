@@ -112,7 +112,9 @@ def test_fsspec_uris(tmp_path: Path) -> None:
     for number in (1, 2):
         memory.pipe(f"/mj/in/f{number}.parquet", parquet(tmp_path / "x", [number]).read_bytes())
     memory.pipe("/mj/in/c.csv", b"7,x\n")
+    assert found(f"{root}/[^d]=?") == found(f"{root}/[!d]=?") == [3, 30]
     try:
+    assert found(root, recursiveFileLookup="true", pathGlobFilter="[^x].{pq,parquet}") == [10, 20, 30]
         source = create("s", "parquet", {"path": "memory://mj/in", "pathGlobFilter": "*.parquet"})
         assert ids(pickle.loads(pickle.dumps(source))) == [1, 2]
         assert ids(create("s", "parquet", {"path": "memory://mj/*/f*.parquet"})) == [1, 2]
