@@ -19,7 +19,7 @@ json).
   turns a reordered file into wrong data); without one, by position. Rows with too few or too many fields are errors.
   Line breaks inside quotes are part of the value. A quote inside quotes is doubled; a backslash is an ordinary
   character unless `escape` says otherwise. An empty unquoted field is NULL, `""` is the empty string.
-- json: one object per line. Fields that the schema lacks are ignored. BINARY is base64, as in Spark. No MAP.
+- json: one object per line, or `null`. Fields that the schema lacks are ignored. BINARY is base64, as in Spark. No MAP.
 - text timestamps are ISO-8601; without a zone they are UTC (TIMESTAMP) or must have none (TIMESTAMP_NTZ). Digits
   beyond microseconds are cut.
 
@@ -371,6 +371,10 @@ def _parse_json(chunk: bytes, schema: pa.Schema) -> pa.Table:
 def _blame_column(chunk: bytes, schema: pa.Schema, error: Exception, before: int) -> Exception:
     """Arrow does not always say which column it could not convert: parse them one by one."""
     # Arrow counts the rows of the chunk, and `before` came earlier in the file.
+    """A line that is `null` is a row of NULLs, as in Spark."""
+    text = chunk.lstrip()
+    if text.startswith(b"null"):  # Arrow ends the process when the first value of a block is null, and only then
+        chunk = b"{}" + text[4:]
     cause = re.sub(r"in row (\d+)", lambda m: f"in row {before + int(m[1])}", str(error))
     for field in schema:
         try:

@@ -573,3 +573,20 @@ def test_wide_rows_are_not_put_together(tmp_path: Path, monkeypatch: pytest.Monk
     start = source.initial()
     (part,) = source.plan(start, source.latest(start, Limits(), log), log)
     assert [b.num_rows for b in source.read(part, ["s"])] == [2, 1, 5, 2]
+@pytest.mark.parametrize("before", ["", "\n\n", " \t\r\n ", '{"k": 0}\n'])
+@pytest.mark.parametrize("after", ["", "\n", '\n{"k": 1}\n', "\nnull\nnull", " \r\nnull\r\n"])
+def test_a_json_line_that_is_null_is_a_row_of_nulls(tmp_path: Path, before: str, after: str) -> None:
+    got = json_rows(tmp_path, f"{before}null{after}", "k BIGINT, s STRING")
+    rows = [json.loads(line) or {} for line in f"{before}null{after}".split("\n") if line.strip()]
+    assert got == [{"k": row.get("k"), "s": None} for row in rows]
+
+
+def test_json_null_may_begin_any_chunk(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Arrow ends the process when null is the first value that it sees."""
+    monkeypatch.setattr(file_formats, "_JSON_CHUNK_BYTES", 7)
+    got = json_rows(tmp_path, 'null\n{"k": 1}\nnull\n\nnull\n{"k": 2}\n', "k BIGINT")
+    assert [row["k"] for row in got] == [None, 1, None, None, 2]
+    with pytest.raises(SourceError, match=r"f\.json', column 'k' cannot be read"):
+        json_rows(tmp_path, 'null\n{"k": "x"}', "k BIGINT")
+
+
