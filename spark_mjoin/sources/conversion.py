@@ -98,12 +98,49 @@ def _parse_timestamps(text: pa.Array, dtype: pa.DataType) -> pa.Array:
 
 
 def from_typed(array: pa.Array, dtype: pa.DataType) -> pa.Array:
-    """Values of a file that has types of its own as `dtype`."""
+    """Values of a file that has types of its own as `dtype`.
+
+    Level by level, and not by one cast of the whole: a cast finds the fields of a struct by exact name and fills in
+    NULL where it finds none, so a field that differs in case would lose its values.
+    """
     if array.type.equals(dtype):
         return array
-    if _kind(array.type) != _kind(dtype) and not pa.types.is_null(array.type):
+    if pa.types.is_dictionary(array.type):
+        return from_typed(array.dictionary_decode(), dtype)
+    if pa.types.is_null(array.type):
+        return pa.nulls(len(array), dtype)
+    if _kind(array.type) != _kind(dtype):
         raise pa.ArrowTypeError(f"the file has {array.type} where the schema has {dtype}")
+    if pa.types.is_struct(dtype) and dtype.num_fields:
+        return _struct_from_typed(array, dtype)
+    if pa.types.is_map(dtype):
+        offsets, entries = _elements(array)
+        keys, values = (from_typed(entries.field(i), t) for i, t in enumerate((dtype.key_type, dtype.item_type)))
+        return pa.MapArray.from_arrays(offsets, keys, values, type=dtype, mask=array.is_null())
+    if pa.types.is_list(dtype):
+        offsets, values = _elements(array)
+        return pa.ListArray.from_arrays(offsets, from_typed(values, dtype.value_type), dtype, mask=array.is_null())
     return conform_array(array, dtype)
+
+
+def _struct_from_typed(array: pa.Array, dtype: pa.DataType) -> pa.Array:
+    """Fields by name, as columns are; one that the file lacks is NULL."""
+    present, there = array.flatten(), [field.name for field in array.type.fields]
+    children = [
+        pa.nulls(len(array), field.type) if name is None else from_typed(present[there.index(name)], field.type)
+        for name, field in zip(match(there, [f.name for f in dtype.fields]), dtype.fields, strict=True)
+    ]
+    return pa.StructArray.from_arrays(children, fields=list(dtype.fields), mask=array.is_null())
+
+
+def _elements(array: pa.Array) -> tuple[pa.Array, pa.Array]:
+    """The elements of all lists or maps one behind the other, without any that belong to a NULL, and their offsets."""
+    if pa.types.is_map(array.type):  # to Arrow's functions no list, but laid out as one
+        entries, shape = array.values, (len(array), array.buffers()[:2], array.null_count, array.offset)
+        array = pa.Array.from_buffers(pa.list_(entries.type), *shape, children=[entries])
+    lengths = pc.fill_null(pc.list_value_length(array), 0)
+    offsets = pa.concat_arrays([pa.array([0], pa.int64()), pc.cumulative_sum(lengths.cast(pa.int64()))])
+    return offsets.cast(pa.int32()), array.flatten()
 
 
 def _kind(dtype: pa.DataType) -> str:

@@ -9,9 +9,9 @@ looks at the bytes of the file and nothing else, so the same file gives the same
 rows that `decode` would give. Whatever is wrong with a value is a `ColumnError`; whatever is wrong with the file is
 an error of Arrow.
 
-Columns are found by name, exactly or else without regard to case (json: exactly). A column of a file may be narrower
-than the schema's, not of another kind: text in a file is not parsed into a BIGINT, except where all is text (csv,
-json).
+Columns, and fields of structs, are found by name, exactly or else without regard to case (json: exactly). A column of
+a file may be narrower than the schema's, not of another kind: text in a file is not parsed into a BIGINT, except where
+all is text (csv, json).
 
 - parquet: row groups before the range are skipped; INT96 timestamps are instants, as Spark writes them.
 - arrow: both IPC formats. A stream counts as complete when it has its end-of-stream marker.
@@ -40,7 +40,7 @@ import pyarrow.ipc as ipc
 import pyarrow.json as pajson
 import pyarrow.parquet as pq
 
-from spark_mjoin.schema import canonical_schema
+from spark_mjoin.schema import TIMESTAMP, canonical_schema
 from spark_mjoin.sources.conversion import ColumnError, from_text, from_typed, match, text_type
 from spark_mjoin.sources.storage import FileStat, Storage
 
@@ -136,12 +136,10 @@ class Parquet:
 
     def infer(self, file: File) -> pa.Schema:
         opened = self._open(file)
-        schema = canonical_schema(opened.schema_arrow)
-        for column in (opened.schema.column(i) for i in range(len(opened.schema))):
-            if column.physical_type == "INT96" and column.path == column.name:
-                at = schema.get_field_index(column.name)
-                schema = schema.set(at, pa.field(column.name, pa.timestamp("us", tz="UTC")))
-        return schema
+        schema = _inferred(opened.schema_arrow)
+        # Parquet numbers its leaves in the order of the schema, however deep they are.
+        int96 = (opened.schema.column(i).physical_type == "INT96" for i in range(len(opened.schema)))
+        return pa.schema([pa.field(f.name, _with_instants(f.type, int96)) for f in schema])
 
     def count(self, file: File, schema: pa.Schema) -> int:
         return int(self._open(file).metadata.num_rows)
@@ -173,6 +171,18 @@ class Parquet:
             yield _assemble(batch, names, target, from_typed)
 
 
+def _with_instants(dtype: pa.DataType, int96: Iterator[bool]) -> pa.DataType:
+    """The canonical type with TIMESTAMP at the leaves that are INT96; takes as many of `int96` as it has leaves."""
+    if pa.types.is_struct(dtype):
+        return pa.struct([pa.field(f.name, _with_instants(f.type, int96)) for f in dtype.fields])
+    if pa.types.is_map(dtype):
+        key = dtype.key_field.with_type(_with_instants(dtype.key_type, int96))
+        return pa.map_(key, dtype.item_field.with_type(_with_instants(dtype.item_type, int96)))
+    if pa.types.is_list(dtype):
+        return pa.list_(dtype.value_field.with_type(_with_instants(dtype.value_type, int96)))
+    return TIMESTAMP if next(int96) else dtype
+
+
 # --- arrow -----------------------------------------------------------------------------------------------------
 
 
@@ -192,7 +202,7 @@ class Arrow:
         return None
 
     def infer(self, file: File) -> pa.Schema:
-        return canonical_schema(self._reader(file, None).schema)
+        return _inferred(self._reader(file, None).schema)
 
     def _reader(self, file: File, fields: list[int] | None) -> ipc.RecordBatchFileReader | ipc.RecordBatchStreamReader:
         options = ipc.IpcReadOptions(included_fields=fields)
@@ -361,6 +371,10 @@ def _line_chunks(handle: pa.NativeFile) -> Iterator[bytes]:
 
 
 def _parse_json(chunk: bytes, schema: pa.Schema) -> pa.Table:
+    """A line that is `null` is a row of NULLs, as in Spark."""
+    text = chunk.lstrip()
+    if text.startswith(b"null"):  # Arrow ends the process when the first value of a block is null, and only then
+        chunk = b"{}" + text[4:]
     return pajson.read_json(
         pa.BufferReader(chunk),
         read_options=pajson.ReadOptions(use_threads=False, block_size=len(chunk) + 1),
@@ -371,10 +385,6 @@ def _parse_json(chunk: bytes, schema: pa.Schema) -> pa.Table:
 def _blame_column(chunk: bytes, schema: pa.Schema, error: Exception, before: int) -> Exception:
     """Arrow does not always say which column it could not convert: parse them one by one."""
     # Arrow counts the rows of the chunk, and `before` came earlier in the file.
-    """A line that is `null` is a row of NULLs, as in Spark."""
-    text = chunk.lstrip()
-    if text.startswith(b"null"):  # Arrow ends the process when the first value of a block is null, and only then
-        chunk = b"{}" + text[4:]
     cause = re.sub(r"in row (\d+)", lambda m: f"in row {before + int(m[1])}", str(error))
     for field in schema:
         try:
@@ -396,6 +406,14 @@ def _has_map(dtype: pa.DataType) -> bool:
 
 
 # --- batches ---------------------------------------------------------------------------------------------------
+
+
+def _inferred(own: pa.Schema) -> pa.Schema:
+    """A file's own schema as the schema of a source, whose columns must have different names."""
+    twice = sorted({name for name in own.names if own.names.count(name) > 1})
+    if twice:
+        raise TypeError(f"it has more than one column '{twice[0]}'")
+    return canonical_schema(own)
 
 
 def _select(schema: pa.Schema, columns: Sequence[str]) -> pa.Schema:
