@@ -2,8 +2,9 @@
 
 Covered: the operators and functions that `join.expressions` evaluates, under the names that Spark's SQL has for them.
 Whatever is not in the tables below is refused by name; nothing is passed through unseen, so a construct whose meaning
-was never considered cannot slip into a join. BETWEEN, CASE with an operand, row equality and negated forms are written
-in terms of simpler calls, as Spark itself defines them.
+was never considered cannot slip into a join. BETWEEN, CASE with an operand and negated forms are written in terms of
+simpler calls, as Spark itself defines them. Rows, `(a, b)`, are refused: to Spark they are structs, and in the equality
+of two structs a NULL equals a NULL, which no join key does.
 """
 
 from __future__ import annotations
@@ -80,8 +81,6 @@ class Translator:
     def _by_table(self, node: Any) -> Expr:
         kind = type(node)
         if kind in _BINARY:
-            if kind is exp.EQ and isinstance(node.this, exp.Tuple) and isinstance(node.expression, exp.Tuple):
-                return self._row_equality(node)
             return Call(_BINARY[kind], (self.expression(node.this), self.expression(node.expression)))
         if kind in _UNARY:
             return Call(_UNARY[kind], (self.expression(node.this),))
@@ -134,13 +133,6 @@ class Translator:
                 return Call("add_days", (self.expression(left), Lit(days, pa.int32())))
         symbol = "+" if sign == 1 else "-"
         return Call(symbol, (self.expression(left), self.expression(right)))
-
-    def _row_equality(self, node: Any) -> Expr:
-        left, right = node.this.expressions, node.expression.expressions
-        if len(left) != len(right):
-            raise QueryError(f"query: the rows in `{_sql(node)}` have different lengths")
-        pairs = zip(left, right, strict=True)
-        return Call("and", tuple(Call("=", (self.expression(a), self.expression(b))) for a, b in pairs))
 
     def _is(self, node: Any) -> Expr:
         subject = self.expression(node.this)
@@ -337,6 +329,14 @@ def _refusal(node: Any) -> QueryError:
         return refuse(f"the window function `{_sql(node)}`")
     if isinstance(node, exp.AggFunc):
         return refuse(f"the aggregate `{_sql(node)}`", "aggregate downstream: .groupBy(…).agg(…) on the DataFrame")
+def _column_by_column(row: Any) -> str:
+    """What to write instead of a comparison of rows."""
+    other = row.parent.expression if isinstance(row.parent, exp.EQ) else None
+    pairs = zip(row.expressions, other.expressions if isinstance(other, exp.Tuple) else (), strict=False)
+    written = " AND ".join(f"{_sql(a)} = {_sql(b)}" for a, b in pairs) or "a.k = b.k AND a.v = b.v"
+    return f"compare column by column, `{written}`: Spark takes a row for a struct, in which NULL equals NULL"
+
+
     if isinstance(node, exp.Subquery | exp.Select | exp.Exists | exp.SetOperation):
         return refuse("a subquery", "make it an input of the join, or do it downstream on the DataFrame")
     if isinstance(node, exp.Func):
@@ -351,3 +351,5 @@ def _refusal(node: Any) -> QueryError:
     if isinstance(node, exp.Star):
         return refuse("* inside an expression")
     return refuse(f"`{_sql(node)}`")
+    if isinstance(node, exp.Tuple):
+        return refuse(f"the row `{_sql(node)}`", _column_by_column(node))
