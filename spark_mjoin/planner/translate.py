@@ -18,7 +18,7 @@ import pyarrow as pa
 from sqlglot import exp
 
 from spark_mjoin.errors import QueryError
-from spark_mjoin.join.expressions import FUNCTIONS, unknown_function
+from spark_mjoin.join.expressions import NAMED, unknown_function
 from spark_mjoin.model import Call, Cast, Expr, Lit
 from spark_mjoin.schema import arrow_type
 
@@ -93,7 +93,10 @@ class Translator:
     # --- literals ---
 
     def _literal(self, node: Any) -> Expr:
-        return Lit(str(node.this), pa.string()) if node.is_string else _number(str(node.this))
+        return self._text(node) if node.is_string else _number(str(node.this))
+
+    def _text(self, node: Any) -> Expr:
+        return Lit(str(node.this), pa.string())
 
     def _boolean(self, node: Any) -> Expr:
         return Lit(bool(node.this), pa.bool_())
@@ -107,8 +110,11 @@ class Translator:
 
     def _negation(self, node: Any) -> Expr:
         inner = self.expression(node.this)
-        if isinstance(node.this, exp.Literal) and not node.this.is_string:
+        if _is_number(node.this):
             return _number("-" + str(node.this.this))
+        # So sqlglot writes 128Y, a number of a type that it fits with its sign only.
+        if isinstance(inner, Cast) and pa.types.is_integer(inner.type) and _is_number(node.this.this):
+            return Cast(_number("-" + str(node.this.this.this)), inner.type)
         return Call("negate", (inner,))
 
     def _interval(self, node: Any) -> Expr:
@@ -254,12 +260,12 @@ class Translator:
 
     def _named(self, node: Any) -> Expr:
         name = str(node.this).lower()
-        if name not in FUNCTIONS or not name.replace("_", "").isalpha() or name in ("field", "case", "try_cast"):
+        if name not in NAMED:
             raise _refusal(node)
         return Call(name, tuple(map(self.expression, node.expressions)))
 
     _RULES: ClassVar[dict[type, Callable[[Translator, Any], Expr]]] = {
-        exp.Literal: _literal, exp.Boolean: _boolean, exp.Null: _null, exp.HexString: _hex, exp.RawString: _literal,
+        exp.Literal: _literal, exp.Boolean: _boolean, exp.Null: _null, exp.HexString: _hex, exp.RawString: _text,
         exp.Neg: _negation, exp.Interval: _interval, exp.Add: _sum, exp.Sub: _sum, exp.Is: _is, exp.In: _in,
         exp.Between: _between, exp.Like: _like, exp.Escape: _escape, exp.NullSafeNEQ: _distinct_from, exp.Cast: _cast,
         exp.TryCast: _cast,
@@ -276,6 +282,10 @@ def _check_parts(node: Any) -> None:
     unknown = [part for part, value in node.args.items() if value and part not in known]
     if unknown and type(node) in {*_BINARY, *_UNARY, *_DATE_PARTS, *_VARIADIC, *Translator._RULES}:
         raise refuse(f"`{_sql(node)}` ({', '.join(unknown)})")
+
+
+def _is_number(node: Any) -> bool:
+    return isinstance(node, exp.Literal) and not node.is_string
 
 
 def _number(text: str) -> Lit:
@@ -319,6 +329,14 @@ def _interval_parts(interval: Any) -> tuple[int, int]:
     raise refuse(f"`{_sql(interval)}`", f"units are {', '.join([*_MICROS, *_MONTHS])}, in whole numbers")
 
 
+def _column_by_column(row: Any) -> str:
+    """What to write instead of a comparison of rows."""
+    other = row.parent.expression if isinstance(row.parent, exp.EQ) else None
+    pairs = zip(row.expressions, other.expressions if isinstance(other, exp.Tuple) else (), strict=False)
+    written = " AND ".join(f"{_sql(a)} = {_sql(b)}" for a, b in pairs) or "a.k = b.k AND a.v = b.v"
+    return f"compare column by column, `{written}`: Spark takes a row for a struct, in which NULL equals NULL"
+
+
 def _sql(node: Any) -> str:
     return str(node.sql(dialect="spark"))
 
@@ -329,14 +347,6 @@ def _refusal(node: Any) -> QueryError:
         return refuse(f"the window function `{_sql(node)}`")
     if isinstance(node, exp.AggFunc):
         return refuse(f"the aggregate `{_sql(node)}`", "aggregate downstream: .groupBy(…).agg(…) on the DataFrame")
-def _column_by_column(row: Any) -> str:
-    """What to write instead of a comparison of rows."""
-    other = row.parent.expression if isinstance(row.parent, exp.EQ) else None
-    pairs = zip(row.expressions, other.expressions if isinstance(other, exp.Tuple) else (), strict=False)
-    written = " AND ".join(f"{_sql(a)} = {_sql(b)}" for a, b in pairs) or "a.k = b.k AND a.v = b.v"
-    return f"compare column by column, `{written}`: Spark takes a row for a struct, in which NULL equals NULL"
-
-
     if isinstance(node, exp.Subquery | exp.Select | exp.Exists | exp.SetOperation):
         return refuse("a subquery", "make it an input of the join, or do it downstream on the DataFrame")
     if isinstance(node, exp.Func):
@@ -348,8 +358,8 @@ def _column_by_column(row: Any) -> str:
                 " same rows; add it downstream with withColumn"
             )
         return QueryError(f"query: {unknown_function(name)}")
+    if isinstance(node, exp.Tuple):
+        return refuse(f"the row `{_sql(node)}`", _column_by_column(node))
     if isinstance(node, exp.Star):
         return refuse("* inside an expression")
     return refuse(f"`{_sql(node)}`")
-    if isinstance(node, exp.Tuple):
-        return refuse(f"the row `{_sql(node)}`", _column_by_column(node))

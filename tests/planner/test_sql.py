@@ -7,7 +7,7 @@ import pytest
 
 from spark_mjoin.errors import QueryError
 from spark_mjoin.join.expressions import render
-from spark_mjoin.planner.sql import Query, parse_query, star_join
+from spark_mjoin.planner.sql import Query, parse_predicate, parse_query, star_join
 
 SOURCES = ["orders", "pay", "ship"]
 SCHEMAS = [
@@ -77,11 +77,19 @@ def test_stars_and_names() -> None:
 
 
 def test_strings_are_read_as_spark_reads_them() -> None:
-    assert outputs("'a''b' AS x, 'a' 'b' AS y, 'a\\tb' AS z") == {
+    assert outputs("'a''b' AS x, 'a' 'b' AS y, 'a\\tb' AS z, r'a\\tb' AS r, R\"1\" AS q") == {
         "x": "'a\\'b'",
         "y": "concat('a', 'b')",
         "z": "'a\tb'",
+        "r": "'a\\\\tb'",
+        "q": "'1'",
     }
+
+
+@pytest.mark.parametrize("alias", ["select", "values", "on", "using", "order", "plain"])
+def test_a_predicate_over_one_source_whatever_its_alias(alias: str) -> None:
+    assert render(parse_predicate("name = 'end'", alias, SCHEMAS[0])) == "(Name = 'end')"
+    assert render(parse_predicate(f"`{alias}`.id > 1", alias, SCHEMAS[0])) == "(id > 1)"
 
 
 def test_fields_of_structs() -> None:
@@ -141,14 +149,6 @@ def test_expressions() -> None:
         (f"SELECT o.name LIKE ANY ('a', 'b') {JOIN}", ["is not supported"]),
         (f"SELECT trim(o.name COLLATE unicode) {JOIN}", ["is not supported"]),
         (f"SELECT * EXCEPT (id) {JOIN}", ["* EXCEPT"]),
-        ("DELETE FROM orders", ["not a SELECT"]),
-        ("SELECT 1; SELECT 2", ["2 statements"]),
-        ("SELECT o.id FROM orders o JOIN pay p ON o.id = 'x", ["not valid SQL", "quote"]),
-    ],
-)
-def test_mistakes(query: str, parts: list[str]) -> None:
-    message = error(query)
-    for part in parts:
         (
             "SELECT o.id FROM orders o JOIN ship s ON (o.id, o.name) = (s.id, s.carrier)",
             ["the row `(o.id, o.name)`", "`o.id = s.id AND o.name = s.carrier`", "NULL equals NULL"],
@@ -157,6 +157,14 @@ def test_mistakes(query: str, parts: list[str]) -> None:
         (f"SELECT o.id {JOIN} WHERE (o.id, p.amount) IN ((1, 2))", ["the row `(o.id, p.amount)`", "column by column"]),
         (f"SELECT negate(o.id) {JOIN}", ["function negate is not supported"]),
         (f"SELECT add_days(o.d, 1) {JOIN}", ["function add_days is not supported"]),
+        ("DELETE FROM orders", ["not a SELECT"]),
+        ("SELECT 1; SELECT 2", ["2 statements"]),
+        ("SELECT o.id FROM orders o JOIN pay p ON o.id = 'x", ["not valid SQL", "quote"]),
+    ],
+)
+def test_mistakes(query: str, parts: list[str]) -> None:
+    message = error(query)
+    for part in parts:
         assert part in message
     assert "\x1b" not in message
 
