@@ -17,8 +17,9 @@ all is text (csv, json).
 - arrow: both IPC formats. A stream counts as complete when it has its end-of-stream marker.
 - csv: with a header, columns go by name whatever their order (Spark's enforceSchema=true goes by position, which
   turns a reordered file into wrong data); without one, by position. Rows with too few or too many fields are errors.
-  Line breaks inside quotes are part of the value. A quote inside quotes is doubled; a backslash is an ordinary
-  character unless `escape` says otherwise. An empty unquoted field is NULL, `""` is the empty string.
+  Line breaks inside quotes are part of the value, and a quote that is never closed is an error. A quote inside quotes
+  is doubled; a backslash is an ordinary character unless `escape` says otherwise. `nullValue` is NULL, quoted or not,
+  and so is an empty field; `""` is the empty string only where `nullValue` is something else.
 - json: one object per line, or `null`. Fields that the schema lacks are ignored. BINARY is base64, as in Spark. No MAP.
 - text timestamps are ISO-8601; without a zone they are UTC (TIMESTAMP) or must have none (TIMESTAMP_NTZ). Digits
   beyond microseconds are cut.
@@ -29,12 +30,14 @@ Not covered: encrypted parquet, nested types in csv, comments in csv, json docum
 from __future__ import annotations
 
 import binascii
+import itertools
 import re
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
 import pyarrow as pa
+import pyarrow.compute as pc
 import pyarrow.csv as pacsv
 import pyarrow.ipc as ipc
 import pyarrow.json as pajson
@@ -48,7 +51,9 @@ BATCH_ROWS = 131_072
 _SMALL_ROWS = 65_536  # smaller batches are put together: below some 10,000 rows the cost per batch shows
 _SMALL_BYTES = 64 << 20  # unless they have so many bytes: Arrow's offsets have 32 bits
 _JSON_CHUNK_BYTES = 4 << 20
-_CSV_BLOCK_BYTES = 8 << 20
+_CSV_BLOCK_BYTES = 8 << 20  # a line that is longer has the file read again, in larger blocks
+_CSV_LARGEST_BYTES = 256 << 20
+_CSV_END = "\x1eend of file"
 _TEXT_PIECE_BYTES = 4096
 
 _CODECS = {".gz": "gzip", ".bz2": "bz2", ".zst": "zstd"}
@@ -262,30 +267,36 @@ class Csv:
     def count(self, file: File, schema: pa.Schema) -> int:
         return sum(batch.num_rows for batch in self.decode(file, schema, (), 0, None))
 
-    def _open(self, file: File, convert: pacsv.ConvertOptions, names: list[str] | None) -> pacsv.CSVStreamingReader:
-        return pacsv.open_csv(
-            file.open_text(),
-            read_options=pacsv.ReadOptions(block_size=_CSV_BLOCK_BYTES, column_names=names, encoding=self.encoding),
-            parse_options=pacsv.ParseOptions(
-                delimiter=self.separator,
-                quote_char=self.quote or False,
-                double_quote=True,
-                escape_char=self.escape or False,
-                newlines_in_values=True,
-            ),
-            convert_options=convert,
-        )
-
     def decode(
         self, file: File, schema: pa.Schema, columns: Sequence[str], start: int, end: int | None
+    ) -> Iterator[pa.RecordBatch]:
+        block_bytes = _CSV_BLOCK_BYTES
+        while True:
+            try:
+                for batch in self._decode(file, schema, columns, start, end, block_bytes):
+                    yield batch
+                    start += batch.num_rows
+                return
+            except pa.ArrowInvalid as e:
+                if "straddl" not in str(e):  # a line that begins in one block and does not end in the next
+                    raise
+                if block_bytes >= _CSV_LARGEST_BYTES:
+                    longest = f"a line is longer than {_CSV_LARGEST_BYTES >> 20} MiB"
+                    raise pa.ArrowInvalid(f"{longest}, or a quote is opened and never closed") from e
+                block_bytes = min(8 * block_bytes, _CSV_LARGEST_BYTES)
+
+    def _decode(
+        self, file: File, schema: pa.Schema, columns: Sequence[str], start: int, end: int | None, block_bytes: int
     ) -> Iterator[pa.RecordBatch]:
         target = _select(schema, columns)
         present: list[str] = list(schema.names)
         try:
             if self.header:
                 # Only the names matter here; as text, since a guess at the types could fail.
-                present = self._open(file, pacsv.ConvertOptions(default_column_type=pa.string()), None).schema.names
+                as_text = pacsv.ConvertOptions(default_column_type=pa.string())
+                present = self._open(file.open_text(), self.encoding, block_bytes, as_text).schema.names
             names = match(present, columns)
+            self._check_blanks(present, columns, names)
             parsed = {
                 name: pa.string() if pa.types.is_timestamp(field.type) else field.type
                 for name, field in zip(names, target, strict=True)
@@ -296,20 +307,112 @@ class Csv:
                 include_columns=list(parsed) or present[:1],
                 null_values=["", self.null_value],
                 strings_can_be_null=True,
-                quoted_strings_can_be_null=False,
-                true_values=["true", "True", "TRUE"],
-                false_values=["false", "False", "FALSE"],
+                quoted_strings_can_be_null=not self.null_value,
+                true_values=_spellings("true"),
+                false_values=_spellings("false"),
             )
-            reader = self._open(file, convert, None if self.header else present)
-            for batch in _sized(_clip(reader, start, end)):
-                yield _assemble(batch, names, target, from_text)
-        except pa.ArrowInvalid as e:
+            batches = self._to_the_end(file, block_bytes, convert, present)
+            for batch in _sized(_clip(batches, start, end)):
+                yield _assemble(batch, names, target, self._from_text)
+        except (pa.ArrowInvalid, ColumnError) as e:
             if "Empty CSV file" in str(e):
                 return
+            if _CSV_END in str(e):  # as part of a value
+                raise pa.ArrowInvalid(_OPEN_QUOTE) from e
             at = re.search(r"In CSV column #(\d+): (.*)", str(e), re.DOTALL)
             if at and int(at[1]) < len(present):
                 raise ColumnError(present[int(at[1])], at[2]) from e
             raise
+
+    def _to_the_end(
+        self, file: File, block_bytes: int, convert: pacsv.ConvertOptions, present: list[str]
+    ) -> Iterator[pa.RecordBatch]:
+        """All batches; ArrowInvalid after the last one when a quote is still open.
+
+        Arrow takes the end of the file for a closing quote, so that all rows behind a quote that somebody forgot would
+        be part of one value. So a last line is added, too wide to be a row: if it is not met as such, it is inside
+        a value.
+        """
+        met = False
+
+        def wrong_width(row: pacsv.InvalidRow) -> str:
+            nonlocal met
+            last = str(row.text).startswith(_CSV_END)
+            met = met or last
+            return "skip" if last else "error"
+
+        text = pa.transcoding_input_stream(file.open_text(), self.encoding, "utf-8")
+        last_line = f"\n{_CSV_END}{self.separator * len(present)}\n".encode()
+        names = None if self.header else present
+        followed = pa.PythonFile(_Followed(text, last_line), "r")
+        yield from self._open(followed, "utf-8", block_bytes, convert, names, wrong_width)
+        if not met:
+            raise pa.ArrowInvalid(_OPEN_QUOTE)
+
+    def _open(
+        self,
+        text: pa.NativeFile,
+        encoding: str,
+        block_bytes: int,
+        convert: pacsv.ConvertOptions,
+        names: list[str] | None = None,
+        wrong_width: Callable[[pacsv.InvalidRow], str] | None = None,
+    ) -> pacsv.CSVStreamingReader:
+        return pacsv.open_csv(
+            text,
+            read_options=pacsv.ReadOptions(block_size=block_bytes, column_names=names, encoding=encoding),
+            parse_options=pacsv.ParseOptions(
+                delimiter=self.separator,
+                quote_char=self.quote or False,
+                double_quote=True,
+                escape_char=self.escape or False,
+                newlines_in_values=True,
+                invalid_row_handler=wrong_width,
+            ),
+            convert_options=convert,
+        )
+
+    def _check_blanks(self, present: Sequence[str], columns: Sequence[str], names: Sequence[str | None]) -> None:
+        """`k, s` in a header names ' s': the column would be NULL, and nobody would know why."""
+        stripped = {name.strip().casefold(): name for name in present}
+        for column, name in zip(columns, names, strict=True):
+            if name is None and column.casefold() in stripped:
+                there = stripped[column.casefold()]
+                raise ColumnError(column, f"the header has it as '{there}', with blanks: name it so in the schema")
+
+    def _from_text(self, array: pa.Array, dtype: pa.DataType) -> pa.Array:
+        """With a `nullValue`, quotes tell an empty string from NULL, so Arrow must not take quoted texts for NULL."""
+        if self.null_value and (pa.types.is_string(array.type) or pa.types.is_binary(array.type)):
+            null = pc.equal(array, pa.scalar(self.null_value.encode(), pa.binary()).cast(array.type))
+            array = pc.if_else(null, pa.scalar(None, array.type), array)
+        return from_text(array, dtype)
+
+
+_OPEN_QUOTE = "a quote is opened and never closed, so all rows behind it are one value; close it, or set option 'quote'"
+
+
+class _Followed:
+    """A stream with something behind it, as a Python file to read from."""
+
+    closed = False
+
+    def __init__(self, stream: pa.NativeFile, last: bytes) -> None:
+        self._stream, self._last = stream, last
+
+    def read(self, size: int) -> pa.Buffer:
+        piece = self._stream.read_buffer(size)
+        if not piece.size:
+            piece, self._last = pa.py_buffer(self._last), b""
+        return piece
+
+    def close(self) -> None:
+        self.closed = True
+        self._stream.close()
+
+
+def _spellings(word: str) -> list[str]:
+    """In small and capital letters: Spark reads tRue."""
+    return ["".join(letters) for letters in itertools.product(*((c, c.upper()) for c in word))]
 
 
 # --- json ------------------------------------------------------------------------------------------------------

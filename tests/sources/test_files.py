@@ -498,11 +498,14 @@ def test_csv_header_goes_by_name(tmp_path: Path) -> None:
     assert csv_rows(tmp_path, "id\n", "id INT", header="true") == []
     with pytest.raises(SourceError, match=r"column 'id'.*more than one"):
         csv_rows(tmp_path, "id,id\n1,2\n", "id INT", header="true")
+    with pytest.raises(SourceError, match=r"f\.csv', column 'name' cannot be read: the header has it as ' Name'"):
+        csv_rows(tmp_path, "id, Name\n1,x\n", "id INT, name STRING", header="true")
+    assert csv_rows(tmp_path, "id, name\n1,x\n", "id INT, ` name` STRING", header="true") == [(1, "x")]
 
 
 def test_csv_dialects(tmp_path: Path) -> None:
     ddl = "a STRING, b STRING"
-    assert csv_rows(tmp_path, 'x,""\n,"a ""b""\nc"\n', ddl) == [("x", ""), (None, 'a "b"\nc')]
+    assert csv_rows(tmp_path, 'x,"y"\n,"a ""b""\nc"\n', ddl) == [("x", "y"), (None, 'a "b"\nc')]
     assert csv_rows(tmp_path, "x\t'y\tz'\n", ddl, sep="\\t", quote="'") == [("x", "y\tz")]
     assert csv_rows(tmp_path, "NA;\n", ddl, delimiter=";", nullValue="NA") == [(None, None)]
     assert csv_rows(tmp_path, '"x\\"y",C:\\\\d\n', ddl, escape="\\") == [('x"y', "C:\\d")]
@@ -532,6 +535,69 @@ def test_csv_values_that_do_not_fit_name_the_column(
 ) -> None:
     with pytest.raises(SourceError, match=rf"source 's'.*f\.csv', column '{column}' cannot be read"):
         csv_rows(tmp_path, content, ddl)
+
+
+@pytest.mark.parametrize(
+    ("ddl", "content", "null_value", "values"),
+    [
+        ("s STRING", '""\nNA\n"NA"\n"x"\n', "", [None, "NA", "NA", "x"]),
+        ("s STRING", '""\nNA\n"NA"\n"x"\n', "NA", ["", None, None, "x"]),
+        ("s BINARY", '"é"\né\n""\n', "é", [None, None, b""]),
+        ("s TIMESTAMP_NTZ", '"-"\n-\n2024-01-01\n', "-", [None, None, dt.datetime(2024, 1, 1)]),
+        ("s INT", '""\n"1"\n', "", [None, 1]),
+        ("s DATE", "NA\n2024-01-01\n", "NA", [None, dt.date(2024, 1, 1)]),
+        ("s BOOLEAN", "tRue\nFALSe\ntrue\nFalse\n", "", [True, False, True, False]),
+    ],
+)
+def test_csv_nulls_and_booleans_are_those_of_spark(
+    tmp_path: Path, ddl: str, content: str, null_value: str, values: list[Any]
+) -> None:
+    options = {"nullValue": null_value} if null_value else {}
+    assert [row[0] for row in csv_rows(tmp_path, content, ddl, **options)] == values
+
+
+OPEN = [
+    ("k INT, s STRING", '1,a\n2,"b\n3,c\n', {}),
+    ("k INT, s STRING", 'k,s\n1,a\n2,"b\n3,c', {"header": "true"}),
+    ("k INT, n INT", '1,2\n2,"3\n4,5\n', {}),
+    ("k INT, t TIMESTAMP", '1,2024-01-01\n2,"2024-01-01\n', {}),
+    ("k INT, s STRING", "1,a\n2,'é\n".encode("utf-16"), {"quote": "'", "encoding": "utf-16"}),
+    ("s STRING", '"a\n', {}),
+]
+
+
+@pytest.mark.parametrize(("ddl", "content", "options"), OPEN)
+def test_csv_quotes_that_are_never_closed_are_errors(
+    tmp_path: Path, ddl: str, content: str | bytes, options: dict[str, str]
+) -> None:
+    """Or all rows behind the quote would be part of one value."""
+    message = r"source 's'.*f\.csv' cannot be read: a quote is opened and never closed.*'quote'"
+    with pytest.raises(SourceError, match=message):
+        csv_rows(tmp_path, content, ddl, **options)
+    source = create("s", "csv", {"path": str(tmp_path), "schema": ddl, **options})
+    with pytest.raises(SourceError, match=message):
+        source.latest(source.initial(), Limits(max_rows=1), MemoryLog())
+    with pytest.raises(SourceError, match=message):
+        all_rows(source, columns=[source.schema().names[0]])
+
+
+def test_csv_files_may_end_in_any_way(tmp_path: Path) -> None:
+    for end in ("", "\n", "\r\n", "\n\n\n"):
+        for last in ('"b"', "b", '"b\n"', 'b"', '"b"""'):
+            expected = [("a",), ({'"b"': "b", '"b\n"': "b\n", '"b"""': 'b"'}.get(last, last),)]
+            assert csv_rows(tmp_path, f"a\n{last}{end}", "s STRING") == expected, (last, end)
+
+
+def test_csv_lines_longer_than_a_block(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(file_formats, "_CSV_BLOCK_BYTES", 64)
+    monkeypatch.setattr(file_formats, "_SMALL_ROWS", 1)
+    lengths = [1, 20, 3, 1000, 5, 300, 1]
+    content = "k,s\n" + "".join(f"{n},{'x' * n}\n" for n in lengths)
+    got = csv_rows(tmp_path, content, "k INT, s STRING", header="true")
+    assert [(k, len(s)) for k, s in got] == [(n, n) for n in lengths]
+    monkeypatch.setattr(file_formats, "_CSV_LARGEST_BYTES", 256)
+    with pytest.raises(SourceError, match=r"f\.csv' cannot be read: a line is longer than"):
+        csv_rows(tmp_path, content, "k INT, s STRING", header="true")
 
 
 def test_csv_rows_of_the_wrong_width_are_errors(tmp_path: Path) -> None:
