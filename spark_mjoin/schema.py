@@ -95,7 +95,7 @@ def parse_ddl(ddl: str, option: str) -> pa.Schema:
     try:
         table = sqlglot.parse_one(f"CREATE TABLE t ({ddl})", dialect="spark")
         definitions = table.this.expressions
-        fields = [pa.field(d.name, arrow_type(d.args["kind"])) for d in definitions]
+        fields = [_field(definition) for definition in definitions]
     except (sqlglot.errors.SqlglotError, AttributeError, KeyError, TypeError, ValueError) as e:
         raise OptionError(
             f"option '{option}': '{ddl}' is not a DDL schema such as 'id BIGINT, name STRING': {str(e).splitlines()[0]}"
@@ -105,21 +105,36 @@ def parse_ddl(ddl: str, option: str) -> pa.Schema:
     return pa.schema(fields)
 
 
+def _field(definition: Any) -> pa.Field:
+    """A column or a field of a struct; ValueError for anything beyond name, type, NOT NULL and COMMENT."""
+    spelled = definition.sql(dialect="spark")
+    if not definition.name or not definition.args.get("kind"):
+        raise ValueError(f"'{spelled}' is not a name and a type; a name with a dot in it needs backticks")
+    for constraint in definition.args.get("constraints") or ():
+        if type(constraint.kind).__name__ not in ("NotNullColumnConstraint", "CommentColumnConstraint"):
+            raise ValueError(f"'{spelled}': {constraint.sql(dialect='spark')} is not supported here; leave it out")
+    return pa.field(definition.name, arrow_type(definition.args["kind"]))
+
+
 def arrow_type(kind: Any) -> pa.DataType:
     """The canonical Arrow type of a parsed SQL type (sqlglot's DataType)."""
     name = kind.this.value if hasattr(kind.this, "value") else str(kind.this)
     args = kind.expressions
+    if kind.args.get("collate"):
+        raise TypeError(f"type {kind.sql(dialect='spark')} is not supported: strings are compared by their bytes")
     if name in _SQL:
         return _SQL[name]
     if name == "DECIMAL":
-        numbers = [int(a.name) for a in args]
-        return pa.decimal128(*(numbers or [10, 0]))
+        precision, scale, *more = [*(int(a.name) for a in args), 0] if args else [10, 0]
+        if scale > precision or len(more) > 1:
+            raise ValueError(f"{kind.sql(dialect='spark')} is no DECIMAL(digits, digits after the point)")
+        return pa.decimal128(precision, scale)
     if name in ("ARRAY", "LIST"):
         return pa.list_(pa.field("element", arrow_type(args[0])))
     if name == "MAP":
         return pa.map_(pa.field("key", arrow_type(args[0]), nullable=False), pa.field("value", arrow_type(args[1])))
     if name == "STRUCT":
-        return pa.struct([pa.field(a.name, arrow_type(a.args["kind"])) for a in args])
+        return pa.struct([_field(a) for a in args])
     raise TypeError(f"type {kind.sql(dialect='spark')} is not supported")
 
 

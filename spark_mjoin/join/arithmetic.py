@@ -250,7 +250,8 @@ def remainder(args: Sequence[Value]) -> Value:
         return pc.subtract(a, pc.multiply(pc.divide_checked(a, b), b))
     if "decimal" in (kind(a.type), kind(b.type)):
         raise TypeError("% of DECIMAL is not supported here; CAST to BIGINT or DOUBLE, or do it downstream")
-    a, b = to(a, pa.float64()), to(b, pa.float64())
+    dtype = common_type(a.type, b.type)
+    a, b = to(a, dtype), to(b, dtype)
     pc.divide_checked(a, b)  # raises on a zero divisor
     length = len(a) if isinstance(a, pa.Array) else len(b)
     x, y = (np.asarray(_filled(v, length)) for v in (a, b))

@@ -230,11 +230,16 @@ FUNCTIONS: dict[str, Function] = {
 }
 
 
+# What a query may call by these names; the rest it writes as operators, or has other names for.
+NAMED = frozenset(f for f in FUNCTIONS if f.replace("_", "").isalpha()) - {
+    "and", "or", "not", "in", "div", "like", "case", "negate", "field", "try_cast", "add_days", "add_months",
+}  # fmt: skip
+
+
 def unknown_function(name: str) -> QueryError:
-    operators = ("field", "case", "negate", "and", "or", "not", "in", "is", "div", "add_months", "trunc")
-    named = [f for f in FUNCTIONS if f.replace("_", "").isalpha() and f not in (*operators, name.lower())]
+    known = sorted(NAMED - {name.lower()})
     return QueryError(
-        f"the function {name.lower()} is not supported in the join.{nearest(name, named)} Apply it downstream, on the"
+        f"the function {name.lower()} is not supported in the join.{nearest(name, known)} Apply it downstream, on the"
         " DataFrame that the join gives"
     )
 

@@ -161,15 +161,14 @@ def _whole(mode: str, rounding: Callable[[pa.Array], pa.Array]) -> Callable[...,
         if kind(x.type) == "integer":
             return x.cast(pa.int64())
         if kind(x.type) == "decimal":
-            precision = min(x.type.precision - x.type.scale + 1, 38)
+            precision = min(x.type.precision - x.type.scale + 1, 38) if x.type.scale else x.type.precision
             wide = x.cast(pa.decimal256(76, x.type.scale))
             return fit_decimal(rounding(wide), pa.decimal128(precision, 0))
-        values = rounding(x.cast(pa.float64())).fill_null(0.0).to_numpy()
-        inside = (values >= -(2.0**63)) & (values < 2.0**63)
-        result = np.where(inside, values, 0).astype(np.int64)  # as Java's toLong: NaN is 0, the rest saturates
-        result[values >= 2.0**63] = 2**63 - 1
-        result[values < -(2.0**63)] = -(2**63)
-        return pa.array(result, mask=x.is_null().to_numpy(zero_copy_only=False))
+        values = np.nan_to_num(rounding(x.cast(pa.float64())).fill_null(0.0).to_numpy(), posinf=np.inf, neginf=-np.inf)
+        outside = values[(values < -(2.0**63)) | (values >= 2.0**63)]  # NaN is 0, as in Spark
+        if len(outside):
+            raise OverflowError(f"overflow: {mode} of {outside[0]:g} is no BIGINT")
+        return pa.array(values.astype(np.int64), mask=x.is_null().to_numpy(zero_copy_only=False))
 
     return run
 
@@ -215,6 +214,8 @@ def add_days(args: Sequence[Value]) -> Value:
     days = _integer_literal(args[1], "the number of days")
     if kind(args[0].type) in ("timestamp", "timestamp_ntz", "duration"):
         return pc.add_checked(args[0], pa.scalar(days * 86_400_000_000, DURATION))
+    if kind(args[0].type) not in ("date", "null"):  # Spark gives a string the time as well, and makes a string of it
+        raise TypeError(f"{type_name(args[0].type)} + INTERVAL is not defined here; CAST it to TIMESTAMP or DATE")
     date = to(args[0], pa.date32())
     return pc.add_checked(date.cast(pa.int32()), pa.scalar(days, pa.int32())).cast(pa.date32())
 
@@ -233,7 +234,7 @@ def add_months(args: Sequence[Value]) -> Value:
     months = _integer_literal(args[1], "the number of months")
     x = args[0]
     if kind(x.type) not in ("date", "timestamp", "timestamp_ntz"):
-        raise TypeError(f"{type_name(x.type)} + INTERVAL is not defined")
+        raise TypeError(f"{type_name(x.type)} + INTERVAL is not defined here; CAST it to TIMESTAMP or DATE")
     date = to(x, pa.date32())
     days = date.cast(pa.int32()).fill_null(0).to_numpy().astype("datetime64[D]")
     month = days.astype("datetime64[M]")

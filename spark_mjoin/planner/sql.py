@@ -173,7 +173,7 @@ def parse_query(query: str, sources: Sequence[str], schemas: Sequence[pa.Schema]
 
 def parse_predicate(text: str, alias: str, schema: pa.Schema) -> Expr:
     """A condition over the rows of one source, whose columns are those of input 0."""
-    select = _parse(f"SELECT * FROM {alias} WHERE {text}")
+    select = _parse(f"SELECT * FROM `{alias}` WHERE {text}")  # an alias may be a keyword
     _check_select(select)
     scope = Scope([alias], [schema])
     scope.add(alias, alias)

@@ -2,8 +2,9 @@
 
 Covered: the operators and functions that `join.expressions` evaluates, under the names that Spark's SQL has for them.
 Whatever is not in the tables below is refused by name; nothing is passed through unseen, so a construct whose meaning
-was never considered cannot slip into a join. BETWEEN, CASE with an operand, row equality and negated forms are written
-in terms of simpler calls, as Spark itself defines them.
+was never considered cannot slip into a join. BETWEEN, CASE with an operand and negated forms are written in terms of
+simpler calls, as Spark itself defines them. Rows, `(a, b)`, are refused: to Spark they are structs, and in the equality
+of two structs a NULL equals a NULL, which no join key does.
 """
 
 from __future__ import annotations
@@ -17,7 +18,7 @@ import pyarrow as pa
 from sqlglot import exp
 
 from spark_mjoin.errors import QueryError
-from spark_mjoin.join.expressions import FUNCTIONS, unknown_function
+from spark_mjoin.join.expressions import NAMED, unknown_function
 from spark_mjoin.model import Call, Cast, Expr, Lit
 from spark_mjoin.schema import arrow_type
 
@@ -80,8 +81,6 @@ class Translator:
     def _by_table(self, node: Any) -> Expr:
         kind = type(node)
         if kind in _BINARY:
-            if kind is exp.EQ and isinstance(node.this, exp.Tuple) and isinstance(node.expression, exp.Tuple):
-                return self._row_equality(node)
             return Call(_BINARY[kind], (self.expression(node.this), self.expression(node.expression)))
         if kind in _UNARY:
             return Call(_UNARY[kind], (self.expression(node.this),))
@@ -94,7 +93,10 @@ class Translator:
     # --- literals ---
 
     def _literal(self, node: Any) -> Expr:
-        return Lit(str(node.this), pa.string()) if node.is_string else _number(str(node.this))
+        return self._text(node) if node.is_string else _number(str(node.this))
+
+    def _text(self, node: Any) -> Expr:
+        return Lit(str(node.this), pa.string())
 
     def _boolean(self, node: Any) -> Expr:
         return Lit(bool(node.this), pa.bool_())
@@ -108,8 +110,11 @@ class Translator:
 
     def _negation(self, node: Any) -> Expr:
         inner = self.expression(node.this)
-        if isinstance(node.this, exp.Literal) and not node.this.is_string:
+        if _is_number(node.this):
             return _number("-" + str(node.this.this))
+        # So sqlglot writes 128Y, a number of a type that it fits with its sign only.
+        if isinstance(inner, Cast) and pa.types.is_integer(inner.type) and _is_number(node.this.this):
+            return Cast(_number("-" + str(node.this.this.this)), inner.type)
         return Call("negate", (inner,))
 
     def _interval(self, node: Any) -> Expr:
@@ -134,13 +139,6 @@ class Translator:
                 return Call("add_days", (self.expression(left), Lit(days, pa.int32())))
         symbol = "+" if sign == 1 else "-"
         return Call(symbol, (self.expression(left), self.expression(right)))
-
-    def _row_equality(self, node: Any) -> Expr:
-        left, right = node.this.expressions, node.expression.expressions
-        if len(left) != len(right):
-            raise QueryError(f"query: the rows in `{_sql(node)}` have different lengths")
-        pairs = zip(left, right, strict=True)
-        return Call("and", tuple(Call("=", (self.expression(a), self.expression(b))) for a, b in pairs))
 
     def _is(self, node: Any) -> Expr:
         subject = self.expression(node.this)
@@ -262,12 +260,12 @@ class Translator:
 
     def _named(self, node: Any) -> Expr:
         name = str(node.this).lower()
-        if name not in FUNCTIONS or not name.replace("_", "").isalpha() or name in ("field", "case", "try_cast"):
+        if name not in NAMED:
             raise _refusal(node)
         return Call(name, tuple(map(self.expression, node.expressions)))
 
     _RULES: ClassVar[dict[type, Callable[[Translator, Any], Expr]]] = {
-        exp.Literal: _literal, exp.Boolean: _boolean, exp.Null: _null, exp.HexString: _hex, exp.RawString: _literal,
+        exp.Literal: _literal, exp.Boolean: _boolean, exp.Null: _null, exp.HexString: _hex, exp.RawString: _text,
         exp.Neg: _negation, exp.Interval: _interval, exp.Add: _sum, exp.Sub: _sum, exp.Is: _is, exp.In: _in,
         exp.Between: _between, exp.Like: _like, exp.Escape: _escape, exp.NullSafeNEQ: _distinct_from, exp.Cast: _cast,
         exp.TryCast: _cast,
@@ -284,6 +282,10 @@ def _check_parts(node: Any) -> None:
     unknown = [part for part, value in node.args.items() if value and part not in known]
     if unknown and type(node) in {*_BINARY, *_UNARY, *_DATE_PARTS, *_VARIADIC, *Translator._RULES}:
         raise refuse(f"`{_sql(node)}` ({', '.join(unknown)})")
+
+
+def _is_number(node: Any) -> bool:
+    return isinstance(node, exp.Literal) and not node.is_string
 
 
 def _number(text: str) -> Lit:
@@ -327,6 +329,14 @@ def _interval_parts(interval: Any) -> tuple[int, int]:
     raise refuse(f"`{_sql(interval)}`", f"units are {', '.join([*_MICROS, *_MONTHS])}, in whole numbers")
 
 
+def _column_by_column(row: Any) -> str:
+    """What to write instead of a comparison of rows."""
+    other = row.parent.expression if isinstance(row.parent, exp.EQ) else None
+    pairs = zip(row.expressions, other.expressions if isinstance(other, exp.Tuple) else (), strict=False)
+    written = " AND ".join(f"{_sql(a)} = {_sql(b)}" for a, b in pairs) or "a.k = b.k AND a.v = b.v"
+    return f"compare column by column, `{written}`: Spark takes a row for a struct, in which NULL equals NULL"
+
+
 def _sql(node: Any) -> str:
     return str(node.sql(dialect="spark"))
 
@@ -348,6 +358,8 @@ def _refusal(node: Any) -> QueryError:
                 " same rows; add it downstream with withColumn"
             )
         return QueryError(f"query: {unknown_function(name)}")
+    if isinstance(node, exp.Tuple):
+        return refuse(f"the row `{_sql(node)}`", _column_by_column(node))
     if isinstance(node, exp.Star):
         return refuse("* inside an expression")
     return refuse(f"`{_sql(node)}`")

@@ -9,17 +9,18 @@ looks at the bytes of the file and nothing else, so the same file gives the same
 rows that `decode` would give. Whatever is wrong with a value is a `ColumnError`; whatever is wrong with the file is
 an error of Arrow.
 
-Columns are found by name, exactly or else without regard to case (json: exactly). A column of a file may be narrower
-than the schema's, not of another kind: text in a file is not parsed into a BIGINT, except where all is text (csv,
-json).
+Columns, and fields of structs, are found by name, exactly or else without regard to case (json: exactly). A column of
+a file may be narrower than the schema's, not of another kind: text in a file is not parsed into a BIGINT, except where
+all is text (csv, json).
 
 - parquet: row groups before the range are skipped; INT96 timestamps are instants, as Spark writes them.
 - arrow: both IPC formats. A stream counts as complete when it has its end-of-stream marker.
 - csv: with a header, columns go by name whatever their order (Spark's enforceSchema=true goes by position, which
   turns a reordered file into wrong data); without one, by position. Rows with too few or too many fields are errors.
-  Line breaks inside quotes are part of the value. A quote inside quotes is doubled; a backslash is an ordinary
-  character unless `escape` says otherwise. An empty unquoted field is NULL, `""` is the empty string.
-- json: one object per line. Fields that the schema lacks are ignored. BINARY is base64, as in Spark. No MAP.
+  Line breaks inside quotes are part of the value, and a quote that is never closed is an error. A quote inside quotes
+  is doubled; a backslash is an ordinary character unless `escape` says otherwise. `nullValue` is NULL, quoted or not,
+  and so is an empty field; `""` is the empty string only where `nullValue` is something else.
+- json: one object per line, or `null`. Fields that the schema lacks are ignored. BINARY is base64, as in Spark. No MAP.
 - text timestamps are ISO-8601; without a zone they are UTC (TIMESTAMP) or must have none (TIMESTAMP_NTZ). Digits
   beyond microseconds are cut.
 
@@ -28,8 +29,8 @@ Not covered: encrypted parquet, nested types in csv, comments in csv, json docum
 
 from __future__ import annotations
 
-import base64
 import binascii
+import itertools
 import re
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
@@ -42,25 +43,20 @@ import pyarrow.ipc as ipc
 import pyarrow.json as pajson
 import pyarrow.parquet as pq
 
-from spark_mjoin.schema import canonical_schema, conform_array
+from spark_mjoin.schema import TIMESTAMP, canonical_schema
+from spark_mjoin.sources.conversion import ColumnError, from_text, from_typed, match, text_type
 from spark_mjoin.sources.storage import FileStat, Storage
 
 BATCH_ROWS = 131_072
 _SMALL_ROWS = 65_536  # smaller batches are put together: below some 10,000 rows the cost per batch shows
 _SMALL_BYTES = 64 << 20  # unless they have so many bytes: Arrow's offsets have 32 bits
 _JSON_CHUNK_BYTES = 4 << 20
-_CSV_BLOCK_BYTES = 8 << 20
+_CSV_BLOCK_BYTES = 8 << 20  # a line that is longer has the file read again, in larger blocks
+_CSV_LARGEST_BYTES = 256 << 20
+_CSV_END = "\x1eend of file"
 _TEXT_PIECE_BYTES = 4096
 
 _CODECS = {".gz": "gzip", ".bz2": "bz2", ".zst": "zstd"}
-
-
-class ColumnError(Exception):
-    """A value of a column that cannot be brought into the column's type."""
-
-    def __init__(self, column: str, cause: str) -> None:
-        super().__init__(cause)
-        self.column = column
 
 
 @dataclass(frozen=True)
@@ -146,12 +142,10 @@ class Parquet:
 
     def infer(self, file: File) -> pa.Schema:
         opened = self._open(file)
-        schema = canonical_schema(opened.schema_arrow)
-        for column in (opened.schema.column(i) for i in range(len(opened.schema))):
-            if column.physical_type == "INT96" and column.path == column.name:
-                at = schema.get_field_index(column.name)
-                schema = schema.set(at, pa.field(column.name, pa.timestamp("us", tz="UTC")))
-        return schema
+        schema = _inferred(opened.schema_arrow)
+        # Parquet numbers its leaves in the order of the schema, however deep they are.
+        int96 = (opened.schema.column(i).physical_type == "INT96" for i in range(len(opened.schema)))
+        return pa.schema([pa.field(f.name, _with_instants(f.type, int96)) for f in schema])
 
     def count(self, file: File, schema: pa.Schema) -> int:
         return int(self._open(file).metadata.num_rows)
@@ -163,7 +157,7 @@ class Parquet:
         total = opened.metadata.num_rows
         end = total if end is None else min(end, total)
         target = _select(schema, columns)
-        names = _match(opened.schema_arrow.names, columns)
+        names = match(opened.schema_arrow.names, columns)
         wanted = [n for n in names if n is not None]
         if not wanted:
             yield from _only_nulls(target, end - start)
@@ -180,7 +174,19 @@ class Parquet:
             return
         batches = opened.iter_batches(BATCH_ROWS, row_groups=groups, columns=wanted, use_threads=True)
         for batch in _sized(_clip(batches, start - first, end - first)):
-            yield _assemble(batch, names, target, _from_typed)
+            yield _assemble(batch, names, target, from_typed)
+
+
+def _with_instants(dtype: pa.DataType, int96: Iterator[bool]) -> pa.DataType:
+    """The canonical type with TIMESTAMP at the leaves that are INT96; takes as many of `int96` as it has leaves."""
+    if pa.types.is_struct(dtype):
+        return pa.struct([pa.field(f.name, _with_instants(f.type, int96)) for f in dtype.fields])
+    if pa.types.is_map(dtype):
+        key = dtype.key_field.with_type(_with_instants(dtype.key_type, int96))
+        return pa.map_(key, dtype.item_field.with_type(_with_instants(dtype.item_type, int96)))
+    if pa.types.is_list(dtype):
+        return pa.list_(dtype.value_field.with_type(_with_instants(dtype.value_type, int96)))
+    return TIMESTAMP if next(int96) else dtype
 
 
 # --- arrow -----------------------------------------------------------------------------------------------------
@@ -202,7 +208,7 @@ class Arrow:
         return None
 
     def infer(self, file: File) -> pa.Schema:
-        return canonical_schema(self._reader(file, None).schema)
+        return _inferred(self._reader(file, None).schema)
 
     def _reader(self, file: File, fields: list[int] | None) -> ipc.RecordBatchFileReader | ipc.RecordBatchStreamReader:
         options = ipc.IpcReadOptions(included_fields=fields)
@@ -226,12 +232,12 @@ class Arrow:
         self, file: File, schema: pa.Schema, columns: Sequence[str], start: int, end: int | None
     ) -> Iterator[pa.RecordBatch]:
         present = self._reader(file, None).schema.names
-        names = _match(present, columns)
+        names = match(present, columns)
         # An empty list would mean every field: one field is read to have its rows counted.
         fields = sorted({present.index(n) for n in names if n is not None}) or [0]
         target = _select(schema, columns)
         for batch in _sized(_clip(self._batches(file, fields if present else None), start, end)):
-            yield _assemble(batch, names, target, _from_typed)
+            yield _assemble(batch, names, target, from_typed)
 
 
 # --- csv -------------------------------------------------------------------------------------------------------
@@ -262,30 +268,36 @@ class Csv:
     def count(self, file: File, schema: pa.Schema) -> int:
         return sum(batch.num_rows for batch in self.decode(file, schema, (), 0, None))
 
-    def _open(self, file: File, convert: pacsv.ConvertOptions, names: list[str] | None) -> pacsv.CSVStreamingReader:
-        return pacsv.open_csv(
-            file.open_text(),
-            read_options=pacsv.ReadOptions(block_size=_CSV_BLOCK_BYTES, column_names=names, encoding=self.encoding),
-            parse_options=pacsv.ParseOptions(
-                delimiter=self.separator,
-                quote_char=self.quote or False,
-                double_quote=True,
-                escape_char=self.escape or False,
-                newlines_in_values=True,
-            ),
-            convert_options=convert,
-        )
-
     def decode(
         self, file: File, schema: pa.Schema, columns: Sequence[str], start: int, end: int | None
+    ) -> Iterator[pa.RecordBatch]:
+        block_bytes = _CSV_BLOCK_BYTES
+        while True:
+            try:
+                for batch in self._decode(file, schema, columns, start, end, block_bytes):
+                    yield batch
+                    start += batch.num_rows
+                return
+            except pa.ArrowInvalid as e:
+                if "straddl" not in str(e):  # a line that begins in one block and does not end in the next
+                    raise
+                if block_bytes >= _CSV_LARGEST_BYTES:
+                    longest = f"a line is longer than {_CSV_LARGEST_BYTES >> 20} MiB"
+                    raise pa.ArrowInvalid(f"{longest}, or a quote is opened and never closed") from e
+                block_bytes = min(8 * block_bytes, _CSV_LARGEST_BYTES)
+
+    def _decode(
+        self, file: File, schema: pa.Schema, columns: Sequence[str], start: int, end: int | None, block_bytes: int
     ) -> Iterator[pa.RecordBatch]:
         target = _select(schema, columns)
         present: list[str] = list(schema.names)
         try:
             if self.header:
                 # Only the names matter here; as text, since a guess at the types could fail.
-                present = self._open(file, pacsv.ConvertOptions(default_column_type=pa.string()), None).schema.names
-            names = _match(present, columns)
+                as_text = pacsv.ConvertOptions(default_column_type=pa.string())
+                present = self._open(file.open_text(), self.encoding, block_bytes, as_text).schema.names
+            names = match(present, columns)
+            self._check_blanks(present, columns, names)
             parsed = {
                 name: pa.string() if pa.types.is_timestamp(field.type) else field.type
                 for name, field in zip(names, target, strict=True)
@@ -296,20 +308,112 @@ class Csv:
                 include_columns=list(parsed) or present[:1],
                 null_values=["", self.null_value],
                 strings_can_be_null=True,
-                quoted_strings_can_be_null=False,
-                true_values=["true", "True", "TRUE"],
-                false_values=["false", "False", "FALSE"],
+                quoted_strings_can_be_null=not self.null_value,
+                true_values=_spellings("true"),
+                false_values=_spellings("false"),
             )
-            reader = self._open(file, convert, None if self.header else present)
-            for batch in _sized(_clip(reader, start, end)):
-                yield _assemble(batch, names, target, _from_text)
-        except pa.ArrowInvalid as e:
+            batches = self._to_the_end(file, block_bytes, convert, present)
+            for batch in _sized(_clip(batches, start, end)):
+                yield _assemble(batch, names, target, self._from_text)
+        except (pa.ArrowInvalid, ColumnError) as e:
             if "Empty CSV file" in str(e):
                 return
+            if _CSV_END in str(e):  # as part of a value
+                raise pa.ArrowInvalid(_OPEN_QUOTE) from e
             at = re.search(r"In CSV column #(\d+): (.*)", str(e), re.DOTALL)
             if at and int(at[1]) < len(present):
                 raise ColumnError(present[int(at[1])], at[2]) from e
             raise
+
+    def _to_the_end(
+        self, file: File, block_bytes: int, convert: pacsv.ConvertOptions, present: list[str]
+    ) -> Iterator[pa.RecordBatch]:
+        """All batches; ArrowInvalid after the last one when a quote is still open.
+
+        Arrow takes the end of the file for a closing quote, so that all rows behind a quote that somebody forgot would
+        be part of one value. So a last line is added, too wide to be a row: if it is not met as such, it is inside
+        a value.
+        """
+        met = False
+
+        def wrong_width(row: pacsv.InvalidRow) -> str:
+            nonlocal met
+            last = str(row.text).startswith(_CSV_END)
+            met = met or last
+            return "skip" if last else "error"
+
+        text = pa.transcoding_input_stream(file.open_text(), self.encoding, "utf-8")
+        last_line = f"\n{_CSV_END}{self.separator * len(present)}\n".encode()
+        names = None if self.header else present
+        followed = pa.PythonFile(_Followed(text, last_line), "r")
+        yield from self._open(followed, "utf-8", block_bytes, convert, names, wrong_width)
+        if not met:
+            raise pa.ArrowInvalid(_OPEN_QUOTE)
+
+    def _open(
+        self,
+        text: pa.NativeFile,
+        encoding: str,
+        block_bytes: int,
+        convert: pacsv.ConvertOptions,
+        names: list[str] | None = None,
+        wrong_width: Callable[[pacsv.InvalidRow], str] | None = None,
+    ) -> pacsv.CSVStreamingReader:
+        return pacsv.open_csv(
+            text,
+            read_options=pacsv.ReadOptions(block_size=block_bytes, column_names=names, encoding=encoding),
+            parse_options=pacsv.ParseOptions(
+                delimiter=self.separator,
+                quote_char=self.quote or False,
+                double_quote=True,
+                escape_char=self.escape or False,
+                newlines_in_values=True,
+                invalid_row_handler=wrong_width,
+            ),
+            convert_options=convert,
+        )
+
+    def _check_blanks(self, present: Sequence[str], columns: Sequence[str], names: Sequence[str | None]) -> None:
+        """`k, s` in a header names ' s': the column would be NULL, and nobody would know why."""
+        stripped = {name.strip().casefold(): name for name in present}
+        for column, name in zip(columns, names, strict=True):
+            if name is None and column.casefold() in stripped:
+                there = stripped[column.casefold()]
+                raise ColumnError(column, f"the header has it as '{there}', with blanks: name it so in the schema")
+
+    def _from_text(self, array: pa.Array, dtype: pa.DataType) -> pa.Array:
+        """With a `nullValue`, quotes tell an empty string from NULL, so Arrow must not take quoted texts for NULL."""
+        if self.null_value and (pa.types.is_string(array.type) or pa.types.is_binary(array.type)):
+            null = pc.equal(array, pa.scalar(self.null_value.encode(), pa.binary()).cast(array.type))
+            array = pc.if_else(null, pa.scalar(None, array.type), array)
+        return from_text(array, dtype)
+
+
+_OPEN_QUOTE = "a quote is opened and never closed, so all rows behind it are one value; close it, or set option 'quote'"
+
+
+class _Followed:
+    """A stream with something behind it, as a Python file to read from."""
+
+    closed = False
+
+    def __init__(self, stream: pa.NativeFile, last: bytes) -> None:
+        self._stream, self._last = stream, last
+
+    def read(self, size: int) -> pa.Buffer:
+        piece = self._stream.read_buffer(size)
+        if not piece.size:
+            piece, self._last = pa.py_buffer(self._last), b""
+        return piece
+
+    def close(self) -> None:
+        self.closed = True
+        self._stream.close()
+
+
+def _spellings(word: str) -> list[str]:
+    """In small and capital letters: Spark reads tRue."""
+    return ["".join(letters) for letters in itertools.product(*((c, c.upper()) for c in word))]
 
 
 # --- json ------------------------------------------------------------------------------------------------------
@@ -336,9 +440,9 @@ class Json:
         self, file: File, schema: pa.Schema, columns: Sequence[str], start: int, end: int | None
     ) -> Iterator[pa.RecordBatch]:
         target = _select(schema, columns)
-        parsed = pa.schema([pa.field(f.name, _text_type(f.type)) for f in target])
+        parsed = pa.schema([pa.field(f.name, text_type(f.type)) for f in target])
         for batch in _sized(_clip(self._batches(file, parsed), start, end)):
-            yield _assemble(batch, list(target.names), target, _from_text)
+            yield _assemble(batch, list(target.names), target, from_text)
 
     def _batches(self, file: File, schema: pa.Schema) -> Iterator[pa.RecordBatch]:
         done = 0
@@ -371,6 +475,10 @@ def _line_chunks(handle: pa.NativeFile) -> Iterator[bytes]:
 
 
 def _parse_json(chunk: bytes, schema: pa.Schema) -> pa.Table:
+    """A line that is `null` is a row of NULLs, as in Spark."""
+    text = chunk.lstrip()
+    if text.startswith(b"null"):  # Arrow ends the process when the first value of a block is null, and only then
+        chunk = b"{}" + text[4:]
     return pajson.read_json(
         pa.BufferReader(chunk),
         read_options=pajson.ReadOptions(use_threads=False, block_size=len(chunk) + 1),
@@ -401,76 +509,19 @@ def _has_map(dtype: pa.DataType) -> bool:
     return any(_has_map(dtype.field(i).type) for i in range(dtype.num_fields))
 
 
-# --- text into types -------------------------------------------------------------------------------------------
-
-_ZONED = r"\d:\d{2}.*(?:[zZ]|[+-]\d{2}(?::?\d{2})?)$"
-
-
-def _text_type(dtype: pa.DataType) -> pa.DataType:
-    """The type that JSON is parsed in before `_from_text`: text for whatever JSON has no literal for."""
-    if pa.types.is_temporal(dtype) or pa.types.is_binary(dtype):
-        return pa.string()
-    if pa.types.is_list(dtype):
-        return pa.list_(pa.field(dtype.value_field.name, _text_type(dtype.value_type)))
-    if pa.types.is_struct(dtype):
-        return pa.struct([pa.field(f.name, _text_type(f.type)) for f in dtype.fields])
-    return dtype
-
-
-def _from_text(array: pa.Array, dtype: pa.DataType) -> pa.Array:
-    """Values of `_text_type(dtype)` as `dtype`."""
-    if array.type.equals(dtype):
-        return array
-    if pa.types.is_list(dtype):
-        values = _from_text(array.values, dtype.value_type)
-        return pa.Array.from_buffers(
-            dtype, len(array), array.buffers()[:2], array.null_count, array.offset, children=[values]
-        )
-    if pa.types.is_struct(dtype):
-        children = [_from_text(array.field(i), f.type) for i, f in enumerate(dtype.fields)]
-        return pa.StructArray.from_arrays(children, fields=list(dtype.fields), mask=array.is_null())
-    if pa.types.is_timestamp(dtype):
-        return _parse_timestamps(array, dtype)
-    if pa.types.is_binary(dtype):
-        decoded = [None if v is None else base64.b64decode(v, validate=True) for v in array.to_pylist()]
-        return pa.array(decoded, pa.binary())
-    return conform_array(array, dtype)
-
-
-def _parse_timestamps(text: pa.Array, dtype: pa.DataType) -> pa.Array:
-    fine = pc.match_substring_regex(text, r"\.\d{7}")
-    if pc.any(fine).as_py():
-        text = pc.replace_substring_regex(text, r"(\.\d{6})\d+", r"\1")
-    if dtype.tz is None:
-        return pc.cast(text, dtype)
-    zoned = pc.match_substring_regex(text, _ZONED)
-    if not pc.any(zoned).as_py():
-        return pc.assume_timezone(pc.cast(text, pa.timestamp("us")), "UTC")
-    if pc.all(zoned).as_py():
-        return pc.cast(text, dtype)
-    nothing = pa.scalar(None, pa.string())
-    instants = pc.cast(pc.if_else(zoned, text, nothing), dtype)
-    plain = pc.cast(pc.if_else(zoned, nothing, text), pa.timestamp("us"))
-    return pc.coalesce(instants, pc.assume_timezone(plain, "UTC"))
-
-
 # --- batches ---------------------------------------------------------------------------------------------------
+
+
+def _inferred(own: pa.Schema) -> pa.Schema:
+    """A file's own schema as the schema of a source, whose columns must have different names."""
+    twice = sorted({name for name in own.names if own.names.count(name) > 1})
+    if twice:
+        raise TypeError(f"it has more than one column '{twice[0]}'")
+    return canonical_schema(own)
 
 
 def _select(schema: pa.Schema, columns: Sequence[str]) -> pa.Schema:
     return pa.schema([schema.field(name) for name in columns])
-
-
-def _match(present: Sequence[str], columns: Sequence[str]) -> list[str | None]:
-    """For each column the file's name of it; None where the file has none."""
-    folded: dict[str, str] = {}
-    for there in present:
-        folded.setdefault(there.casefold(), there)
-    matched = [name if name in present else folded.get(name.casefold()) for name in columns]
-    for column, name in zip(columns, matched, strict=True):
-        if name is not None and list(present).count(name) > 1:
-            raise ColumnError(column, f"the file has more than one column '{name}'")
-    return matched
 
 
 def _assemble(
@@ -495,33 +546,6 @@ def _assemble(
     return pa.RecordBatch.from_arrays(arrays, schema=target)
 
 
-def _from_typed(array: pa.Array, dtype: pa.DataType) -> pa.Array:
-    """Values of a file that has types of its own as `dtype`."""
-    if array.type.equals(dtype):
-        return array
-    if _kind(array.type) != _kind(dtype) and not pa.types.is_null(array.type):
-        raise pa.ArrowTypeError(f"the file has {array.type} where the schema has {dtype}")
-    return conform_array(array, dtype)
-
-
-def _kind(dtype: pa.DataType) -> str:
-    """Types of one kind are converted into each other where no value is lost."""
-    if pa.types.is_dictionary(dtype):
-        return _kind(dtype.value_type)
-    kinds = {
-        "number": (pa.types.is_integer, pa.types.is_floating, pa.types.is_decimal),
-        "text": (
-            pa.types.is_string, pa.types.is_large_string, pa.types.is_string_view, pa.types.is_binary,
-            pa.types.is_large_binary, pa.types.is_binary_view, pa.types.is_fixed_size_binary,
-        ),
-        "date": (pa.types.is_date,),
-        "time": (pa.types.is_time,),
-        "timestamp": (pa.types.is_timestamp,),
-        "list": (pa.types.is_list, pa.types.is_large_list, pa.types.is_fixed_size_list, pa.types.is_list_view),
-    }  # fmt: skip
-    return next((kind for kind, tests in kinds.items() if any(t(dtype) for t in tests)), f"type {dtype.id}")
-
-
 def _counted(rows: int) -> pa.RecordBatch:
     """A batch of `rows` rows and no columns."""
     return pa.record_batch([pa.nulls(rows)], names=["none"]).select([])
@@ -530,7 +554,7 @@ def _counted(rows: int) -> pa.RecordBatch:
 def _only_nulls(target: pa.Schema, rows: int) -> Iterator[pa.RecordBatch]:
     for at in range(0, rows, BATCH_ROWS):
         n = min(BATCH_ROWS, rows - at)
-        yield _assemble(_counted(n), [None] * len(target), target, _from_typed)
+        yield _assemble(_counted(n), [None] * len(target), target, from_typed)
 
 
 def _clip(batches: Iterable[pa.RecordBatch], start: int, end: int | None) -> Iterator[pa.RecordBatch]:

@@ -39,7 +39,8 @@ from spark_mjoin.errors import OptionError, SourceError, listed
 from spark_mjoin.model import Position, Range
 from spark_mjoin.schema import parse_ddl
 from spark_mjoin.sources.completeness import Completeness
-from spark_mjoin.sources.file_formats import Arrow, ColumnError, Csv, File, FileFormat, Json, Parquet
+from spark_mjoin.sources.conversion import ColumnError
+from spark_mjoin.sources.file_formats import Arrow, Csv, File, FileFormat, Json, Parquet
 from spark_mjoin.sources.options import Options
 from spark_mjoin.sources.protocol import Limits, SourceLog, Survey
 from spark_mjoin.sources.storage import FileStat, exists, find, is_glob, storage

@@ -7,9 +7,9 @@ caller has seen already, so a directory with a long past is cheap to poll. Files
 to others, and a map of a file that somebody cuts short ends the process with SIGBUS, where a read ends with an error or
 with fewer bytes. Any other URI goes to `pyarrow.fs` and, where that does not know the scheme, to fsspec.
 
-As in Spark: the path may be a directory, a file or a glob (`*`, `?`, `[a-z]`, `{a,b}`); names that begin with '.' or
-'_' below it are invisible; without `recursive` only direct children of the directories named are found. A path that
-exists literally is not taken for a glob. A directory that goes away while it is listed is an empty one.
+As in Spark: the path may be a directory, a file or a glob (`*`, `?`, `[a-z]`, `[^a]`, `{a,b}`); names that begin with
+'.' or '_' below it are invisible; without `recursive` only direct children of the directories named are found. A path
+that exists literally is not taken for a glob. A directory that goes away while it is listed is an empty one.
 
 Not covered: credentials (they come from the environment, as pyarrow and fsspec define it), writing, partition columns.
 """
@@ -250,7 +250,7 @@ def _match(store: Storage, pattern: str) -> Iterator[Listed]:
             yield Listed(pattern.rsplit("/", 1)[-1], pattern, found is None, found)
         return
     for component in rest.split("/"):
-        regex = re.compile(translate(component))
+        regex = re.compile(_component_regex(component))
         hidden = component.startswith((".", "_"))
         level = [
             child
@@ -275,5 +275,10 @@ def _expand_braces(pattern: str) -> list[str]:
     return [p for choice in match[1].split(",") for p in _expand_braces(head + choice + tail)]
 
 
+def _component_regex(pattern: str) -> str:
+    """One name of a path; `[^a]` is any character but a, as `[!a]` is, which alone Python knows."""
+    return translate(pattern.replace("[^", "[!"))
+
+
 def _glob_regex(pattern: str) -> re.Pattern[str]:
-    return re.compile("|".join(translate(p) for p in _expand_braces(pattern)))
+    return re.compile("|".join(_component_regex(p) for p in _expand_braces(pattern)))

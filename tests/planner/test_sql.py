@@ -7,7 +7,7 @@ import pytest
 
 from spark_mjoin.errors import QueryError
 from spark_mjoin.join.expressions import render
-from spark_mjoin.planner.sql import Query, parse_query, star_join
+from spark_mjoin.planner.sql import Query, parse_predicate, parse_query, star_join
 
 SOURCES = ["orders", "pay", "ship"]
 SCHEMAS = [
@@ -47,7 +47,6 @@ def error(query: str) -> str:
         "orders o JOIN pay p ON o.id = p.order_id INNER JOIN ship s ON o.id = s.order_id",
         "orders o, pay p, ship s WHERE o.id = p.order_id AND o.id = s.order_id",
         "ORDERS AS o CROSS JOIN pay AS p CROSS JOIN Ship s WHERE (o.id = p.order_id) AND o.ID = s.order_id",
-        "orders o CROSS JOIN pay p JOIN ship s ON (o.id, o.id) = (p.order_id, s.order_id)",
     ],
 )
 def test_forms_of_a_join_mean_the_same(joins: str) -> None:
@@ -78,11 +77,19 @@ def test_stars_and_names() -> None:
 
 
 def test_strings_are_read_as_spark_reads_them() -> None:
-    assert outputs("'a''b' AS x, 'a' 'b' AS y, 'a\\tb' AS z") == {
+    assert outputs("'a''b' AS x, 'a' 'b' AS y, 'a\\tb' AS z, r'a\\tb' AS r, R\"1\" AS q") == {
         "x": "'a\\'b'",
         "y": "concat('a', 'b')",
         "z": "'a\tb'",
+        "r": "'a\\\\tb'",
+        "q": "'1'",
     }
+
+
+@pytest.mark.parametrize("alias", ["select", "values", "on", "using", "order", "plain"])
+def test_a_predicate_over_one_source_whatever_its_alias(alias: str) -> None:
+    assert render(parse_predicate("name = 'end'", alias, SCHEMAS[0])) == "(Name = 'end')"
+    assert render(parse_predicate(f"`{alias}`.id > 1", alias, SCHEMAS[0])) == "(id > 1)"
 
 
 def test_fields_of_structs() -> None:
@@ -142,6 +149,14 @@ def test_expressions() -> None:
         (f"SELECT o.name LIKE ANY ('a', 'b') {JOIN}", ["is not supported"]),
         (f"SELECT trim(o.name COLLATE unicode) {JOIN}", ["is not supported"]),
         (f"SELECT * EXCEPT (id) {JOIN}", ["* EXCEPT"]),
+        (
+            "SELECT o.id FROM orders o JOIN ship s ON (o.id, o.name) = (s.id, s.carrier)",
+            ["the row `(o.id, o.name)`", "`o.id = s.id AND o.name = s.carrier`", "NULL equals NULL"],
+        ),
+        (f"SELECT o.id {JOIN} WHERE (o.id, p.amount) <> (1, 2)", ["the row `(o.id, p.amount)`", "column by column"]),
+        (f"SELECT o.id {JOIN} WHERE (o.id, p.amount) IN ((1, 2))", ["the row `(o.id, p.amount)`", "column by column"]),
+        (f"SELECT negate(o.id) {JOIN}", ["function negate is not supported"]),
+        (f"SELECT add_days(o.d, 1) {JOIN}", ["function add_days is not supported"]),
         ("DELETE FROM orders", ["not a SELECT"]),
         ("SELECT 1; SELECT 2", ["2 statements"]),
         ("SELECT o.id FROM orders o JOIN pay p ON o.id = 'x", ["not valid SQL", "quote"]),

@@ -39,6 +39,15 @@ def text(path: Path, content: str | bytes, age: float = 100.0) -> Path:
     return aged(path, age)
 
 
+def written(path: Path, format: str, table: pa.Table) -> Path:
+    if format == "parquet":
+        pq.write_table(table, path)
+    else:
+        with ipc.new_file(path, table.schema) as writer:
+            writer.write_table(table)
+    return aged(path, 100.0)
+
+
 def aged(path: Path, seconds: float) -> Path:
     then = int(time.time_ns() - seconds * 1e9)
     os.utime(path, ns=(then, then))
@@ -104,7 +113,9 @@ def test_paths_may_be_files_globs_and_uris(tmp_path: Path) -> None:
     assert found(f"{root}/*/x.*") == [1, 2, 3]
     assert found(f"{root}/{{d=1,e=3}}/y.pq") == [10, 30]
     assert found(f"{root}/[d]=?/*.p{{arquet,q}}") == [1, 2, 10, 20]
+    assert found(f"{root}/[^d]=?") == found(f"{root}/[!d]=?") == [3, 30]
     assert found(root, recursiveFileLookup="true", pathGlobFilter="*.pq") == [10, 20, 30]
+    assert found(root, recursiveFileLookup="true", pathGlobFilter="[^x].{pq,parquet}") == [10, 20, 30]
     assert found(f"file:{root}/d=1") == found((tmp_path / "d=1").as_uri()) == [1, 10]
 
 
@@ -379,6 +390,12 @@ def test_schema_errors_name_the_options(tmp_path: Path) -> None:
     with pytest.raises(OptionError, match=r"source\.s\.path.*no file system"):
         schema("csv", schema="a INT", path="nosuch://x")
     assert schema("csv", schema="a INT", path=f"{tmp_path}/*.csv").names == ["a"]
+    twice = pa.table([pa.array([1]), pa.array([2])], names=["k", "k"])
+    for format in ("parquet", "arrow"):
+        written(tmp_path / f"twice.{format}", format, twice)
+        with pytest.raises(OptionError, match=rf"source\.s\.path.*twice\.{format}.*more than one column 'k'.*schema"):
+            schema(format, path=f"{tmp_path}/*.{format}")
+        (tmp_path / f"twice.{format}").unlink()
     text(tmp_path / "bad.parquet", b"PAR1" + b"x" * 20 + b"PAR1")
     with pytest.raises(OptionError, match=r"source\.s\.path.*bad\.parquet"):
         schema("parquet")
@@ -411,6 +428,62 @@ def test_int96_is_an_instant(tmp_path: Path) -> None:
     assert all_rows(source) == [{"t": at.replace(tzinfo=dt.UTC)}]
 
 
+def test_int96_is_an_instant_at_every_depth(tmp_path: Path) -> None:
+    """As Spark writes TIMESTAMP; names with dots do not mislead."""
+    at, instant = dt.datetime(2024, 1, 2, 3, 4, 5, 6), pa.timestamp("us", tz="UTC")
+    naive = pa.timestamp("us")
+    columns = {
+        "l": pa.array([[at, None]], pa.list_(naive)),
+        "m": pa.array([[("k", {"at": at, "n": 1})]], pa.map_(pa.string(), pa.struct({"at": naive, "n": pa.int64()}))),
+        "s.at": pa.array([1]),
+        "s": pa.array([{"at": at, "l": [{"x": 1, "at": at}]}]),
+        "t": pa.array([at]),
+    }
+    pq.write_table(pa.table(columns), tmp_path / "f", use_deprecated_int96_timestamps=True, store_schema=False)
+    source = create("s", "parquet", {"path": str(tmp_path)})
+    types = {f.name: f.type for f in source.schema()}
+    assert types["l"].value_type == types["t"] == instant
+    assert types["m"].item_type == pa.struct({"at": instant, "n": pa.int64()})
+    assert types["s"].field("at").type == types["s"].field("l").type.value_type.field("at").type == instant
+    (row,) = all_rows(source)
+    utc = at.replace(tzinfo=dt.UTC)
+    assert (row["l"], row["t"], row["s.at"]) == ([utc, None], utc, 1)
+    assert (row["m"], row["s"]) == ([("k", {"at": utc, "n": 1})], {"at": utc, "l": [{"x": 1, "at": utc}]})
+
+
+POINT = pa.struct({"X": pa.int32(), "y": pa.int64()})
+POINTS = [{"X": 1, "y": 2}, None, {"X": None, "y": 3}]
+AS_READ = [{"x": 1, "z": None}, None, {"x": None, "z": None}]
+
+
+@pytest.mark.parametrize("format", ["parquet", "arrow"])
+@pytest.mark.parametrize(
+    ("values", "ddl", "expected"),
+    [
+        (pa.array(POINTS, POINT), "STRUCT<x: BIGINT, z: STRING>", AS_READ),
+        (pa.array([{"P": p} for p in POINTS], pa.struct({"P": POINT})), "STRUCT<p: STRUCT<x: BIGINT, z: STRING>>",
+         [{"p": p} for p in AS_READ]),
+        (pa.array([POINTS, None, []], pa.list_(POINT)), "ARRAY<STRUCT<x: BIGINT, z: STRING>>", [AS_READ, None, []]),
+        (pa.array([POINTS, None, []], pa.large_list(POINT)), "ARRAY<STRUCT<x: BIGINT, z: STRING>>",
+         [AS_READ, None, []]),
+        (pa.array([[POINTS, []], None, [None]], pa.list_(pa.list_(POINT))),
+         "ARRAY<ARRAY<STRUCT<x: BIGINT, z: STRING>>>", [[AS_READ, []], None, [None]]),
+        (pa.array([list(zip("abc", POINTS, strict=True)), None, []], pa.map_(pa.string(), POINT)),
+         "MAP<STRING, STRUCT<x: BIGINT, z: STRING>>", [list(zip("abc", AS_READ, strict=True)), None, []]),
+        (pa.array([{"v": 1.5}, None, {"v": 2}], pa.struct({"v": pa.float32()})), "STRUCT<V: DOUBLE>",
+         [{"V": 1.5}, None, {"V": 2.0}]),
+    ],
+)  # fmt: skip
+def test_nested_fields_match_in_any_case_and_missing_ones_are_null(
+    tmp_path: Path, format: str, values: pa.Array, ddl: str, expected: list[Any]
+) -> None:
+    written(tmp_path / "f", format, pa.table({"id": [0, 1, 2], "V": values}))
+    source, log = create("s", format, {"path": str(tmp_path), "schema": f"id BIGINT, v {ddl}"}), MemoryLog()
+    assert [row["v"] for row in all_rows(source, log)] == expected
+    rest = read(source, {"files": 0, "rows": 1}, {"files": 1, "rows": 0}, log)
+    assert [row["v"] for row in rest] == expected[1:], "a slice"
+
+
 def test_missing_columns_are_null_and_names_match_in_any_case(tmp_path: Path) -> None:
     parquet(tmp_path / "1", [1], 30)
     parquet(tmp_path / "2", [2], 20, NAME=["x"])
@@ -421,14 +494,11 @@ def test_missing_columns_are_null_and_names_match_in_any_case(tmp_path: Path) ->
 
 @pytest.mark.parametrize("format", ["parquet", "arrow"])
 def test_types_of_another_kind_are_refused_by_name(tmp_path: Path, format: str) -> None:
-    table = pa.table({"id": ["1"], "n": pa.array([1 << 40], pa.int64())})
-    if format == "parquet":
-        pq.write_table(table, tmp_path / "f")
-    else:
-        with ipc.new_file(tmp_path / "f", table.schema) as writer:
-            writer.write_table(table)
+    table = pa.table({"id": ["1"], "n": pa.array([1 << 40], pa.int64()), "o": [[{"x": "1"}]]})
+    written(tmp_path / "f", format, table)
     path = {"path": str(tmp_path)}
-    for ddl, column in (("id BIGINT", "id"), ("id TIMESTAMP", "id"), ("n INT", "n")):
+    nested = "o ARRAY<STRUCT<x: BIGINT>>"
+    for ddl, column in (("id BIGINT", "id"), ("id TIMESTAMP", "id"), ("n INT", "n"), (nested, "o")):
         with pytest.raises(SourceError, match=rf"source 's'.*/f', column '{column}' cannot be read"):
             all_rows(create("s", format, {**path, "schema": ddl}))
 
@@ -509,11 +579,14 @@ def test_csv_header_goes_by_name(tmp_path: Path) -> None:
     assert csv_rows(tmp_path, "id\n", "id INT", header="true") == []
     with pytest.raises(SourceError, match=r"column 'id'.*more than one"):
         csv_rows(tmp_path, "id,id\n1,2\n", "id INT", header="true")
+    with pytest.raises(SourceError, match=r"f\.csv', column 'name' cannot be read: the header has it as ' Name'"):
+        csv_rows(tmp_path, "id, Name\n1,x\n", "id INT, name STRING", header="true")
+    assert csv_rows(tmp_path, "id, name\n1,x\n", "id INT, ` name` STRING", header="true") == [(1, "x")]
 
 
 def test_csv_dialects(tmp_path: Path) -> None:
     ddl = "a STRING, b STRING"
-    assert csv_rows(tmp_path, 'x,""\n,"a ""b""\nc"\n', ddl) == [("x", ""), (None, 'a "b"\nc')]
+    assert csv_rows(tmp_path, 'x,"y"\n,"a ""b""\nc"\n', ddl) == [("x", "y"), (None, 'a "b"\nc')]
     assert csv_rows(tmp_path, "x\t'y\tz'\n", ddl, sep="\\t", quote="'") == [("x", "y\tz")]
     assert csv_rows(tmp_path, "NA;\n", ddl, delimiter=";", nullValue="NA") == [(None, None)]
     assert csv_rows(tmp_path, '"x\\"y",C:\\\\d\n', ddl, escape="\\") == [('x"y', "C:\\d")]
@@ -543,6 +616,69 @@ def test_csv_values_that_do_not_fit_name_the_column(
 ) -> None:
     with pytest.raises(SourceError, match=rf"source 's'.*f\.csv', column '{column}' cannot be read"):
         csv_rows(tmp_path, content, ddl)
+
+
+@pytest.mark.parametrize(
+    ("ddl", "content", "null_value", "values"),
+    [
+        ("s STRING", '""\nNA\n"NA"\n"x"\n', "", [None, "NA", "NA", "x"]),
+        ("s STRING", '""\nNA\n"NA"\n"x"\n', "NA", ["", None, None, "x"]),
+        ("s BINARY", '"é"\né\n""\n', "é", [None, None, b""]),
+        ("s TIMESTAMP_NTZ", '"-"\n-\n2024-01-01\n', "-", [None, None, dt.datetime(2024, 1, 1)]),
+        ("s INT", '""\n"1"\n', "", [None, 1]),
+        ("s DATE", "NA\n2024-01-01\n", "NA", [None, dt.date(2024, 1, 1)]),
+        ("s BOOLEAN", "tRue\nFALSe\ntrue\nFalse\n", "", [True, False, True, False]),
+    ],
+)
+def test_csv_nulls_and_booleans_are_those_of_spark(
+    tmp_path: Path, ddl: str, content: str, null_value: str, values: list[Any]
+) -> None:
+    options = {"nullValue": null_value} if null_value else {}
+    assert [row[0] for row in csv_rows(tmp_path, content, ddl, **options)] == values
+
+
+OPEN = [
+    ("k INT, s STRING", '1,a\n2,"b\n3,c\n', {}),
+    ("k INT, s STRING", 'k,s\n1,a\n2,"b\n3,c', {"header": "true"}),
+    ("k INT, n INT", '1,2\n2,"3\n4,5\n', {}),
+    ("k INT, t TIMESTAMP", '1,2024-01-01\n2,"2024-01-01\n', {}),
+    ("k INT, s STRING", "1,a\n2,'é\n".encode("utf-16"), {"quote": "'", "encoding": "utf-16"}),
+    ("s STRING", '"a\n', {}),
+]
+
+
+@pytest.mark.parametrize(("ddl", "content", "options"), OPEN)
+def test_csv_quotes_that_are_never_closed_are_errors(
+    tmp_path: Path, ddl: str, content: str | bytes, options: dict[str, str]
+) -> None:
+    """Or all rows behind the quote would be part of one value."""
+    message = r"source 's'.*f\.csv' cannot be read: a quote is opened and never closed.*'quote'"
+    with pytest.raises(SourceError, match=message):
+        csv_rows(tmp_path, content, ddl, **options)
+    source = create("s", "csv", {"path": str(tmp_path), "schema": ddl, **options})
+    with pytest.raises(SourceError, match=message):
+        source.latest(source.initial(), Limits(max_rows=1), MemoryLog())
+    with pytest.raises(SourceError, match=message):
+        all_rows(source, columns=[source.schema().names[0]])
+
+
+def test_csv_files_may_end_in_any_way(tmp_path: Path) -> None:
+    for end in ("", "\n", "\r\n", "\n\n\n"):
+        for last in ('"b"', "b", '"b\n"', 'b"', '"b"""'):
+            expected = [("a",), ({'"b"': "b", '"b\n"': "b\n", '"b"""': 'b"'}.get(last, last),)]
+            assert csv_rows(tmp_path, f"a\n{last}{end}", "s STRING") == expected, (last, end)
+
+
+def test_csv_lines_longer_than_a_block(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(file_formats, "_CSV_BLOCK_BYTES", 64)
+    monkeypatch.setattr(file_formats, "_SMALL_ROWS", 1)
+    lengths = [1, 20, 3, 1000, 5, 300, 1]
+    content = "k,s\n" + "".join(f"{n},{'x' * n}\n" for n in lengths)
+    got = csv_rows(tmp_path, content, "k INT, s STRING", header="true")
+    assert [(k, len(s)) for k, s in got] == [(n, n) for n in lengths]
+    monkeypatch.setattr(file_formats, "_CSV_LARGEST_BYTES", 256)
+    with pytest.raises(SourceError, match=r"f\.csv' cannot be read: a line is longer than"):
+        csv_rows(tmp_path, content, "k INT, s STRING", header="true")
 
 
 def test_csv_rows_of_the_wrong_width_are_errors(tmp_path: Path) -> None:
@@ -596,6 +732,23 @@ def test_json_types(tmp_path: Path) -> None:
         {**none, "l": []},
         none,
     ]  # fmt: skip
+
+
+@pytest.mark.parametrize("before", ["", "\n\n", " \t\r\n ", '{"k": 0}\n'])
+@pytest.mark.parametrize("after", ["", "\n", '\n{"k": 1}\n', "\nnull\nnull", " \r\nnull\r\n"])
+def test_a_json_line_that_is_null_is_a_row_of_nulls(tmp_path: Path, before: str, after: str) -> None:
+    got = json_rows(tmp_path, f"{before}null{after}", "k BIGINT, s STRING")
+    rows = [json.loads(line) or {} for line in f"{before}null{after}".split("\n") if line.strip()]
+    assert got == [{"k": row.get("k"), "s": None} for row in rows]
+
+
+def test_json_null_may_begin_any_chunk(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Arrow ends the process when null is the first value that it sees."""
+    monkeypatch.setattr(file_formats, "_JSON_CHUNK_BYTES", 7)
+    got = json_rows(tmp_path, 'null\n{"k": 1}\nnull\n\nnull\n{"k": 2}\n', "k BIGINT")
+    assert [row["k"] for row in got] == [None, 1, None, None, 2]
+    with pytest.raises(SourceError, match=r"f\.json', column 'k' cannot be read"):
+        json_rows(tmp_path, 'null\n{"k": "x"}', "k BIGINT")
 
 
 def test_json_lines_longer_than_a_chunk(tmp_path: Path) -> None:
