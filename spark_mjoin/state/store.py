@@ -521,13 +521,7 @@ class StateStore(Manifests):
                     clusters.append(bucket)
                     writer.write_batch(batch)
 
-        try:
-            return (*self.directory.publish(name, attempt, write), clusters)
-        except OSError as e:
-            raise StateError(
-                f"cannot write state file {self.directory.path(name)}: {e}. The state of the last version is intact: "
-                "make space or mend the file system, and start the query again"
-            ) from e
+        return (*self.directory.publish(name, attempt, write), clusters)
 
     def _collect_garbage(self, version: int, attempt: str) -> None:
         """Remove versions that are not kept any more, and files that no kept version needs.

@@ -5,8 +5,10 @@ from collections import Counter
 from collections.abc import Callable
 from functools import partial
 from pathlib import Path
+from typing import Any
 
 import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 
 from spark_mjoin import task
@@ -14,8 +16,9 @@ from spark_mjoin.errors import StateError
 from spark_mjoin.metrics import EdgeCounts, edges_from_json, edges_to_json
 from spark_mjoin.planner.tree import layout
 from spark_mjoin.state import columns
+from spark_mjoin.state import directory as directory_module
 from spark_mjoin.state import store as store_module
-from spark_mjoin.state.directory import Directory
+from spark_mjoin.state.directory import ChecksumStream, Directory
 from spark_mjoin.state.source_log import MERGE_FILES, DurableLog
 from spark_mjoin.state.store import FAN_OUT, KEPT_VERSIONS, StateStore
 from tests.harness import CRASH, ReadAllAvailable, reader, rows, run, scripted
@@ -178,10 +181,39 @@ def test_a_file_that_was_not_finished_is_not_there(tmp_path: Path) -> None:
         stream.write(b"half")
         raise OSError("disk full")
 
-    with pytest.raises(OSError, match="disk full"):
+    with pytest.raises(StateError, match=f"cannot write state file {directory.path('x')}: disk full"):
         directory.publish("x", "a", half)
-    assert directory.names() == []
-    assert directory.leftovers() == [".tmp-a-x"]
+    assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize("kind", ["meaning", "entries", "rows", "version"])
+def test_a_full_disk_is_an_error_that_names_the_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, kind: str) -> None:
+    """Whatever is being written; it leaves nothing behind, and once there is space the query goes on."""
+    (tmp_path / "in").mkdir()
+    pq.write_table(batches(1)[0], tmp_path / "in" / "1.parquet")
+    given = {"query": QUERY, "stateLocation": str(tmp_path / "state")}
+    for alias in "ab":
+        given |= {f"source.{alias}.format": "parquet", f"source.{alias}.path": str(tmp_path / "in")}
+
+    class Full(ChecksumStream):
+        def write(self, data: Any) -> int:
+            self._sink.write(bytes(data)[:10])
+            raise OSError(28, "No space left on device")
+
+    def stream(sink: Any) -> ChecksumStream:
+        return (Full if Path(sink.name).name.split("-")[2].startswith(kind) else ChecksumStream)(sink)
+
+    def first_batch() -> int:
+        current = reader(given)
+        start = current.initialOffset()
+        end = current.latestOffset(start, ReadAllAvailable())
+        return sum(b.num_rows for p in current.partitions(start, end) for b in current.read(p))
+
+    with monkeypatch.context() as full, pytest.raises(StateError, match=rf"cannot write state file .*/{kind}.*No space"):
+        full.setattr(directory_module, "ChecksumStream", stream)
+        first_batch()
+    assert not list((tmp_path / "state").rglob(".tmp-*"))
+    assert first_batch() == 2
 
 
 def test_state_on_another_file_system() -> None:
