@@ -153,6 +153,7 @@ class FileSource:
         return {"files": 0, "rows": 0}
 
     def latest(self, start: Position, limits: Limits, log: SourceLog) -> Position:
+        self._check_reach(start, log)
         taking = _Taking(start, limits)
         for entry in self._logged(start["files"], log):
             file = FileStat(entry["path"], entry["size"], entry["mtime_ns"])
@@ -172,20 +173,25 @@ class FileSource:
         self._end = len(log)
 
     def plan(self, start: Position, end: Position, log: SourceLog) -> list[Range]:
-        first, last = start["files"], end["files"] + (1 if end["rows"] else 0)
-        entries = log.read(first, last)
-        if len(entries) < last - first:
-            raise SourceError(
-                f"source '{self._alias}': its log has {first + len(entries)} files where the checkpoint counts {last}; "
-                f"the checkpoint and the state directory do not belong together"
-            )
+        first, last = start["files"], self._check_reach(end, log)
         ranges = []
-        for number, entry in enumerate(entries, first):
+        for number, entry in enumerate(log.read(first, last), first):
             low = start["rows"] if number == start["files"] else 0
             high = end["rows"] if number == end["files"] else None
             if high is None or low < high:
                 ranges.append({k: entry[k] for k in ("path", "size", "mtime_ns")} | {"start": low, "end": high})
         return ranges
+
+    def _check_reach(self, position: Position, log: SourceLog) -> int:
+        """How many files a position counts. To go on from one that counts more than were found would skip others."""
+        counted: int = position["files"] + (1 if position["rows"] else 0)
+        if counted > len(log):
+            raise SourceError(
+                f"source '{self._alias}': its log has {len(log)} files where the checkpoint counts {counted}; the "
+                "checkpoint and the state directory do not belong together. Restore both of the same time, or start "
+                "with a new checkpoint"
+            )
+        return counted
 
     def survey(self, rows: int, log: SourceLog) -> Survey:
         self.freeze(log)

@@ -537,7 +537,7 @@ class StateStore(Manifests):
             self.directory.delete(manifest_name(old))
         needed = {name for v in kept for figures in self.manifest(v)["operators"] for name in _files(figures)}
         for name in names:
-            made = re.match(r"(?:rows|promises|purged)-(\d{12})", name)
+            made = re.fullmatch(r"(?:rows|promises|purged)-(\d{12})-.*\.(?:arrow|json)", name)
             if made is not None and name not in needed and (int(made[1]) < version or attempt in name):
                 self.directory.delete(name)
         for name in self.directory.leftovers():

@@ -257,6 +257,38 @@ def test_source_log_after_a_crash_in_the_middle_of_a_merge(tmp_path: Path) -> No
     assert DurableLog(str(tmp_path), "orders").read(2, 4) == [{"n": 2}, {"n": 3}]
 
 
+def test_a_source_log_with_a_hole_is_refused(tmp_path: Path) -> None:
+    log = DurableLog(str(tmp_path), "orders")
+    for n in range(3):
+        log.append([{"n": 2 * n}, {"n": 2 * n + 1}])
+    first, second, _ = sorted((tmp_path / "sources" / "orders").iterdir())
+    first.rename(tmp_path / "first")
+    with pytest.raises(StateError, match="log of source 'orders' in .*entries 0 to 1 are missing"):
+        len(DurableLog(str(tmp_path), "orders"))
+    (tmp_path / "first").rename(first)
+    second.unlink()
+    with pytest.raises(StateError, match="log of source 'orders' in .*entries 2 to 3 are missing"):
+        DurableLog(str(tmp_path), "orders").read(4, 6)
+
+
+def test_files_of_others_are_left_alone(tmp_path: Path) -> None:
+    """Copies that a user has made, and what systems leave in directories, are neither read nor removed."""
+    run(options(5), tmp_path / "state")
+    partition = partition_directory(tmp_path / "state")
+    log = DurableLog(str(tmp_path), "orders")
+    log.append([{"n": 0}])
+    segment, manifest = (max(partition.glob(f"{kind}-*")).name for kind in ("rows", "version"))
+    foreign = [partition / name for name in (f"{manifest}.bak", f"{segment}.bak", "version-new.json", ".nfs0001")]
+    foreign += [tmp_path / "sources" / "orders" / name for name in (".DS_Store", "entries-0-1.json", ".nfs0001")]
+    for path in foreign:
+        path.touch()
+    store = StateStore(str(partition.parent), 0)
+    assert store.versions() == [3, 4, 5]
+    store._collect_garbage(9, "other")
+    assert DurableLog(str(tmp_path), "orders").read(0, 1) == [{"n": 0}]
+    assert all(path.exists() for path in foreign)
+
+
 def test_leftovers_of_attempts_that_were_cut_off_are_removed(tmp_path: Path) -> None:
     """Whatever the attempt is called: ids are hexadecimal and may look like a version."""
     run(options(2), tmp_path)
