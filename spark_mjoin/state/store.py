@@ -9,6 +9,12 @@ A version is committed by publishing its manifest, after the segments that it na
 ever changed, so a version, once there, stays as it is until it is removed as a whole. Two attempts at one version write
 different segment names and the same manifest name; the first manifest wins, the other attempt's segments are removed.
 
+Where the file system has no exact publication (directory.py), a manifest may be replaced by that of another attempt,
+with the same rows in other segments, as long as both are under way. So there the segments of all attempts stay until
+their version is not kept any more: whichever manifest is there, what it names is there. And a state in memory is gone
+on with only if it has the segments that the manifest of its version names now, or each of two workers would build on
+its own, and remove the other's.
+
 Every file has a checksum that is checked when it is read: a segment's is in the manifest, a manifest's is in itself. A
 damaged file is an error that names it; nothing is guessed.
 
@@ -20,6 +26,7 @@ at the most.
 from __future__ import annotations
 
 import json
+import logging
 import re
 from collections.abc import Callable, Container, Iterable, Iterator, Mapping, Sequence
 from itertools import chain, pairwise
@@ -45,6 +52,8 @@ from spark_mjoin.state.promises import Promises
 from spark_mjoin.state.purged import Purged, input_keys
 from spark_mjoin.state.residency import NEVER, Residency
 from spark_mjoin.state.table import ARRIVED, Table
+
+log = logging.getLogger(__name__)
 
 KEPT_VERSIONS = 3
 FAN_OUT = 8
@@ -118,15 +127,15 @@ class StateStore(Manifests):
     def catch_up(self, state: PartitionState, version: int) -> bool:
         """Bring a state from its version to the newest committed one up to `version`, reading only what is new.
 
-        False when that cannot be done, because rows have left memory or the plan has changed, be it to and fro: then it
-        must be loaded.
+        False when that cannot be done, because rows have left memory or the plan has changed, be it to and fro, or
+        because another attempt at its version was published in its place: then it must be loaded.
         """
-        if state.version == version:
-            return True
-        committed = [v for v in self.versions() if v <= version]
-        if not committed or committed[-1] <= state.version:
-            return True
-        manifest = self.manifest(committed[-1])
+        newest = version
+        if state.version < version:
+            newest = max((v for v in self.versions() if v <= version), default=0)
+        if newest <= state.version:
+            return self.directory.exact or self._is_published(state)
+        manifest = self.manifest(newest)
         if _tree(manifest["tree"]) != state.tree or manifest.get("since", 0) != state.since or state.overflowed():
             return False
         for figures in manifest["operators"]:
@@ -139,6 +148,13 @@ class StateStore(Manifests):
             if operator.spec.forgetful:
                 operator.drop_gone()
         return True
+
+    def _is_published(self, state: PartitionState) -> bool:
+        """Whether the manifest of a state's version names the files that it has."""
+        if not self.has(state.version):
+            return False
+        published = [sorted(_files(figures)) for figures in self.manifest(state.version)["operators"]]
+        return published == [sorted(_files(_figures(operator))) for operator in state.operators]
 
     def _fill(self, state: PartitionState, manifest: dict[str, Any], grown: Callable[[PartitionState], None]) -> None:
         """Put into an empty or an older state the rows and figures of a manifest."""
@@ -535,15 +551,31 @@ class StateStore(Manifests):
         kept = [v for v in versions if v not in dropped]
         for old in dropped:
             self.directory.delete(manifest_name(old))
-        needed = {name for v in kept for figures in self.manifest(v)["operators"] for name in _files(figures)}
-        for name in names:
-            made = re.fullmatch(r"(?:rows|promises|purged)-(\d{12})-.*\.(?:arrow|json)", name)
-            if made is not None and name not in needed and (int(made[1]) < version or attempt in name):
+        exact = self.directory.exact
+        settled = version if exact else version - KEPT_VERSIONS + 1  # older versions get no other manifest any more
+        for name in self._unneeded(names, kept):
+            made = _FILE.fullmatch(name)
+            if made is not None and (int(made[1]) < settled or (exact and attempt in name)):
                 self.directory.delete(name)
         for name in self.directory.leftovers():
             made_for = re.search(r"-(?:rows|version|promises|purged)-(\d{12})", name)
             if made_for is not None and int(made_for[1]) < version - 1:
                 self.directory.delete(name)
+
+    def _unneeded(self, names: Iterable[str], kept: Iterable[int]) -> list[str]:
+        """The files that no kept version names; none, as long as one of these versions cannot be read.
+
+        That is no reason to fail: this batch does not need it, and is committed. It goes as it gets old.
+        """
+        try:
+            needed = {name for v in kept for figures in self.manifest(v)["operators"] for name in _files(figures)}
+        except StateError as e:
+            log.warning("files that are not needed any more stay for now: %s", e)
+            return []
+        return [name for name in names if name not in needed]
+
+
+_FILE = re.compile(r"(?:rows|promises|purged)-(\d{12})-.*\.(?:arrow|json)")
 
 
 def _tree(body: Any) -> Tree:

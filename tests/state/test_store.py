@@ -289,6 +289,32 @@ def test_files_of_others_are_left_alone(tmp_path: Path) -> None:
     assert all(path.exists() for path in foreign)
 
 
+def test_a_damaged_version_that_no_batch_needs_does_not_end_the_query(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    given = {**options(9), "stateLocation": str(tmp_path)}
+    current = reader(given)
+    start = current.initialOffset()
+
+    def batch() -> int:
+        nonlocal start
+        end = current.latestOffset(start, ReadAllAvailable())
+        found = sum(b.num_rows for p in current.partitions(start, end) for b in current.read(p))
+        start = end
+        return found
+
+    for _ in range(4):
+        batch()
+    damage_flip(partition_directory(tmp_path) / "version-000000000003.json")
+    assert [batch() for _ in range(4)] == [4] * 4
+    assert "version-000000000003.json is damaged" in caplog.text
+    names = sorted(p.name for p in partition_directory(tmp_path).iterdir())
+    assert [n for n in names if n.startswith("version-")] == [f"version-{v:012d}.json" for v in (6, 7, 8)]
+    store = StateStore(str(partition_directory(tmp_path).parent), 0)
+    needed = {s["name"] for v in (6, 7, 8) for s in store.manifest(v)["operators"][0]["segments"]}
+    assert needed == {n for n in names if n.startswith("rows-")}
+
+
 def test_leftovers_of_attempts_that_were_cut_off_are_removed(tmp_path: Path) -> None:
     """Whatever the attempt is called: ids are hexadecimal and may look like a version."""
     run(options(2), tmp_path)
