@@ -187,7 +187,9 @@ def test_a_file_that_was_not_finished_is_not_there(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("kind", ["meaning", "entries", "rows", "version"])
-def test_a_full_disk_is_an_error_that_names_the_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, kind: str) -> None:
+def test_a_full_disk_is_an_error_that_names_the_file(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, kind: str
+) -> None:
     """Whatever is being written; it leaves nothing behind, and once there is space the query goes on."""
     (tmp_path / "in").mkdir()
     pq.write_table(batches(1)[0], tmp_path / "in" / "1.parquet")
@@ -209,7 +211,10 @@ def test_a_full_disk_is_an_error_that_names_the_file(tmp_path: Path, monkeypatch
         end = current.latestOffset(start, ReadAllAvailable())
         return sum(b.num_rows for p in current.partitions(start, end) for b in current.read(p))
 
-    with monkeypatch.context() as full, pytest.raises(StateError, match=rf"cannot write state file .*/{kind}.*No space"):
+    with (
+        monkeypatch.context() as full,
+        pytest.raises(StateError, match=rf"cannot write state file .*/{kind}.*No space"),
+    ):
         full.setattr(directory_module, "ChecksumStream", stream)
         first_batch()
     assert not list((tmp_path / "state").rglob(".tmp-*"))
@@ -263,11 +268,11 @@ def test_a_source_log_with_a_hole_is_refused(tmp_path: Path) -> None:
         log.append([{"n": 2 * n}, {"n": 2 * n + 1}])
     first, second, _ = sorted((tmp_path / "sources" / "orders").iterdir())
     first.rename(tmp_path / "first")
-    with pytest.raises(StateError, match="log of source 'orders' in .*entries 0 to 1 are missing"):
+    with pytest.raises(StateError, match=r"log of source 'orders' in .*entries 0 to 1 are missing"):
         len(DurableLog(str(tmp_path), "orders"))
     (tmp_path / "first").rename(first)
     second.unlink()
-    with pytest.raises(StateError, match="log of source 'orders' in .*entries 2 to 3 are missing"):
+    with pytest.raises(StateError, match=r"log of source 'orders' in .*entries 2 to 3 are missing"):
         DurableLog(str(tmp_path), "orders").read(4, 6)
 
 
