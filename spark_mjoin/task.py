@@ -31,6 +31,7 @@ from spark_mjoin.phases import arrival, expiry, overflow, promises, schedule, sh
 from spark_mjoin.phases.pipeline import Pipeline
 from spark_mjoin.phases.replan import replan
 from spark_mjoin.planner.tree import layout
+from spark_mjoin.sources.protocol import Lenient
 from spark_mjoin.state import meaning
 from spark_mjoin.state.partition import PartitionState
 from spark_mjoin.state.source_log import DurableLog
@@ -47,7 +48,7 @@ def run(task: PartitionTask, attempt: str) -> Iterator[pa.RecordBatch]:
         check = partial(_check_budget, task)
         batch = Pipeline(state, store, task.plan, task.version + 1, attempt, counts, time.perf_counter, check)
         yield from _advance(task, task.ranges, batch)
-        if task.location is not None and _commit(batch, task.end):
+        if task.location is not None and _commit(task, batch, task.end):
             _CACHE.put(task, batch.state)
 
 
@@ -94,7 +95,7 @@ def _arriving(
     return schedule.merge(batch.plan.schedule, inputs, batch.version, awaited, clusters, batch.counts)
 
 
-def _commit(batch: Pipeline, positions: Mapping[str, Position]) -> bool:
+def _commit(task: PartitionTask, batch: Pipeline, positions: Mapping[str, Position]) -> bool:
     """Commit a batch; whether its state can be gone on with."""
     counts, operators = batch.counts, batch.state.operators
     for operator in operators:
@@ -113,7 +114,14 @@ def _commit(batch: Pipeline, positions: Mapping[str, Position]) -> bool:
     missing = zip(operators, batch.state.worth(), strict=True)
     owed = sum(float(operator.groups.missing().sum()) * worth for operator, worth in missing)
     counts.expected_results = batch.state.results + counts.rows_out + owed
-    return batch.store.commit(batch.state, batch.version, positions, counts, batch.attempt)
+    lenient = partial(_may_lose_rows, task.spec)
+    return batch.store.commit(batch.state, batch.version, positions, counts, batch.attempt, lenient)
+
+
+def _may_lose_rows(spec: JoinSpec) -> bool:
+    """Whether input that is read again may be less than it was."""
+    opened = map(sources.open_source, spec.sources)
+    return any(isinstance(source, Lenient) and source.may_lose_rows() for source in opened)
 
 
 def load(task: PartitionTask, store: StateStore, attempt: str) -> PartitionState:
@@ -220,7 +228,7 @@ def _rebuild(
             f"changed in between, and rows would be left out that were not. The checkpoint and 'stateLocation' are not "
             "of the same time: restore both, or start with a new checkpoint"
         )
-    return batch.state if _commit(batch, task.start) else None
+    return batch.state if _commit(task, batch, task.start) else None
 
 
 def _check_budget(task: PartitionTask, state: PartitionState) -> None:

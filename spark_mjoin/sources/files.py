@@ -205,6 +205,9 @@ class FileSource:
         sampled = [{**each, "end": rows} for each in ranges]
         return Survey(sampled, found, basis, rate(entries, found, time.time()))
 
+    def may_lose_rows(self) -> bool:
+        return not self._fail_on_data_loss
+
     def behind(self, position: Position, log: SourceLog) -> int:
         found = len(log) + len(self._unread) if self._end is None else self._end
         return max(0, found - int(position["files"]))

@@ -331,12 +331,20 @@ class StateStore(Manifests):
     # --- writing ---------------------------------------------------------------------------------------------
 
     def commit(
-        self, state: PartitionState, version: int, positions: Mapping[str, Position], batch: BatchCounts, attempt: str
+        self,
+        state: PartitionState,
+        version: int,
+        positions: Mapping[str, Position],
+        batch: BatchCounts,
+        attempt: str,
+        lenient: Callable[[], bool] = lambda: False,
     ) -> bool:
         """Make the rows of `state` durable as `version`, and the state that version.
 
-        False where the version is there already with intermediate results of another meaning, because the query was
-        changed between two attempts at a batch: it stays as it is, and the state must not be gone on with.
+        False where the version is there already and differs for a good reason: it stays as it is, and the state must
+        not be gone on with. Either it has intermediate results of another meaning, because the query was changed
+        between two attempts at a batch; or it has other rows, because input was lost between them and that is allowed,
+        as `lenient` says.
         """
         for operator in state.operators:
             if operator.spec.promising and self._compact(operator, version, attempt):
@@ -374,11 +382,15 @@ class StateStore(Manifests):
         alike: bool = _compared(published, "joined") == _compared(body, "joined")
         compared = ("positions", "inputs", "rows", "residency") if alike else ("positions", "inputs")
         if any(_compared(published, name) != _compared(body, name) for name in compared):
-            raise StateError(
-                f"state version {version} in {self.directory.location} is there already, with other rows: the "
-                "checkpoint was set back, another query writes to this place, or the input changed between two "
-                "attempts (failOnDataLoss is false)"
+            self._check_loss(state, published, body, lenient())
+            log.warning(
+                "state version %d in %s has rows that cannot be read any more: it is gone on with, and this batch "
+                "gives out no results with them (failOnDataLoss is false)",
+                version,
+                self.directory.location,
             )
+            self._collect_garbage(version, attempt)
+            return False
         for operator, figures in zip(state.operators, published["operators"], strict=True):
             operator.segments = [Segment(**s) for s in figures["segments"]]
             if operator.promises_file is not None:
@@ -388,6 +400,32 @@ class StateStore(Manifests):
         state.positions = dict(positions)
         self._collect_garbage(version, attempt)
         return alike
+
+    def _check_loss(
+        self, state: PartitionState, published: Mapping[str, Any], body: Mapping[str, Any], lenient: bool
+    ) -> None:
+        """StateError unless a version with other rows than an attempt has is one from before input was lost.
+
+        Then all that the published rows had with each other is out, as far as it could still be given out, and to go on
+        from them gives nothing twice. But only if no row has left memory: else it depends on when rows left what is
+        out and what is owed, and the two attempts may differ in it.
+        """
+        version, location = body["version"], self.directory.location
+        known = f"state version {version} in {location} is there already, with other rows: "
+        if not lenient or published["positions"] != body["positions"] or self.versions()[-1] > version:
+            raise StateError(
+                f"{known}the checkpoint was set back, another query writes to this place, or the input changed between "
+                "two attempts (failOnDataLoss is false). Restore the checkpoint and 'stateLocation' of the same time, "
+                "or start with a new checkpoint"
+            )
+        tracked = (figures["residency"] for figures in published["operators"] if "residency" in figures)
+        if state.overflowed() or any(any(residency["departures"]) for residency in tracked):
+            raise StateError(
+                f"{known}input was lost between two attempts at a batch (failOnDataLoss is false), and rows are on "
+                "disk, so that what the first attempt has given out is not known. Restore the input; or remove "
+                f"{self.directory.path(manifest_name(version))} and start the query again: the batch is done without "
+                "what was lost, and results of the first attempt that are in the sink already may come again"
+            )
 
     def _compact(self, state: OperatorState, version: int, attempt: str) -> bool:
         """Let the segments of an input go whose rows are gone for the most part, and write the others anew.

@@ -1,5 +1,6 @@
 """Restarts with a state that is there: other options, another time, other files."""
 
+import re
 from pathlib import Path
 from typing import Any
 
@@ -8,7 +9,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from spark_mjoin import task
-from spark_mjoin.errors import StateError
+from spark_mjoin.errors import SourceError, StateError
 from spark_mjoin.state.operator import Segment
 from spark_mjoin.state.store import FAN_OUT, LARGE_BYTES, StateStore
 from tests.harness import LIMITED, ReadAllAvailable, reader, run, scripted
@@ -175,3 +176,63 @@ def test_an_alias_that_is_no_file_name(tmp_path: Path) -> None:
         tmp_path,
     )
     assert sum(t.num_rows for t in results) == 7
+
+
+def lost(tmp_path: Path, **options: str) -> Query:
+    """A query whose first batch has committed its state and is run again, after one of its two files has gone."""
+    for alias in "xy":
+        (tmp_path / alias).mkdir()
+        for number, ids in enumerate(([1, 2], [3])):
+            pq.write_table(pa.table({"id": ids}), tmp_path / alias / f"{number}.parquet")
+        options |= {f"source.{alias}.format": "parquet", f"source.{alias}.path": str(tmp_path / alias)}
+        options |= {f"source.{alias}.schema": "id BIGINT"}
+    query = Query({"query": "SELECT x.id FROM x JOIN y ON x.id = y.id", **options}, tmp_path / "state")
+    query.restart()
+    (tmp_path / "x" / "0.parquet").unlink()
+    with pytest.raises(SourceError, match=r"is gone.*source\.x\.failOnDataLoss"):
+        query.again()
+    pq.write_table(pa.table({"id": [1, 3, 4]}), tmp_path / "x" / "9.parquet")
+    pq.write_table(pa.table({"id": [2, 4]}), tmp_path / "y" / "9.parquet")
+    return query
+
+
+LENIENT = {"source.x.failOnDataLoss": "false"}
+
+
+@pytest.mark.parametrize("partitions", ["1", "3"])
+def test_a_batch_goes_on_without_input_that_was_lost_after_its_first_attempt(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture, partitions: str
+) -> None:
+    query = lost(tmp_path, partitions=partitions)
+    assert query.again(**LENIENT) == [(3,)]
+    assert "has rows that cannot be read any more" in caplog.text
+    assert sorted(query.restart(**LENIENT)) == [(1,), (2,), (3,), (4,)], "what was committed is still joined"
+    assert not [p for p in (tmp_path / "state").rglob("rows-000000000001-*") if not _is_named(p)]
+
+
+def _is_named(segment: Path) -> bool:
+    return any(segment.name in manifest.read_text() for manifest in segment.parent.glob("version-*"))
+
+
+def test_input_that_was_lost_with_rows_on_disk_is_an_error_that_says_how_to_go_on(tmp_path: Path) -> None:
+    query = lost(tmp_path, memory="1")
+    with pytest.raises(
+        StateError, match=r"input was lost between two attempts.*remove .*version-000000000001.json"
+    ) as e:
+        query.again(**LENIENT)
+    named = re.search(r"remove (\S+version-\d+\.json)", str(e.value))
+    assert named is not None
+    Path(named[1]).unlink()
+    found = query.again(**LENIENT)
+    while query.offsets[-1] != query.offsets[-2]:
+        found += query.restart(**LENIENT)
+    assert sorted(found) == [(1,), (3,), (3,), (4,)], "2 is lost"
+
+
+def test_other_rows_are_an_error_unless_input_may_be_lost(tmp_path: Path) -> None:
+    query = lost(tmp_path)
+    query.offsets.append(reader({**query.options, **LENIENT}).latestOffset(query.offsets[-1], ReadAllAvailable()))
+    query.again(**LENIENT)  # a later version is there: the checkpoint was set back
+    query.offsets.pop()
+    with pytest.raises(StateError, match=r"is there already, with other rows.*of the same time"):
+        query.again(**LENIENT)
