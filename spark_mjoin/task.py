@@ -44,12 +44,16 @@ def run(task: PartitionTask, attempt: str) -> Iterator[pa.RecordBatch]:
     """Give out the results that this batch completes, and commit the next version of the state."""
     with _store(task) as store:
         counts = BatchCounts([0] * len(task.spec.inputs), cache_hits=int(_CACHE.holds(task)), began=time.time())
-        state = load(task, store, attempt)
-        check = partial(_check_budget, task)
-        batch = Pipeline(state, store, task.plan, task.version + 1, attempt, counts, time.perf_counter, check)
-        yield from _advance(task, task.ranges, batch)
-        if task.location is not None and _commit(task, batch, task.end):
-            _CACHE.put(task, batch.state)
+        try:
+            state = load(task, store, attempt)
+            check = partial(_check_budget, task)
+            batch = Pipeline(state, store, task.plan, task.version + 1, attempt, counts, time.perf_counter, check)
+            yield from _advance(task, task.ranges, batch)
+            if task.location is not None and _commit(task, batch, task.end):
+                _CACHE.put(task, batch.state)
+        except StateError:
+            store.discard(attempt)
+            raise
 
 
 @contextmanager

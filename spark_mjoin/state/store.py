@@ -29,6 +29,7 @@ import json
 import logging
 import re
 from collections.abc import Callable, Container, Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from itertools import chain, pairwise
 from typing import Any
 
@@ -400,6 +401,14 @@ class StateStore(Manifests):
         state.positions = dict(positions)
         self._collect_garbage(version, attempt)
         return alike
+
+    def discard(self, attempt: str) -> None:
+        """Remove the segments of an attempt that has failed; a later version would, but a full disk takes none."""
+        with suppress(OSError):
+            for name in self.directory.names():
+                made = _FILE.fullmatch(name)
+                if made is not None and attempt in name and not self.has(int(made[1])):
+                    self.directory.delete(name)
 
     def _check_loss(
         self, state: PartitionState, published: Mapping[str, Any], body: Mapping[str, Any], lenient: bool
