@@ -31,7 +31,7 @@ log = logging.getLogger(__name__)
 TEMPORARY = ".tmp-"
 PIECE_BYTES = 1 << 20
 
-_WITHOUT_LINKS: set[str] = set()  # local directories in which this process has failed to make a hard link
+_WITHOUT_LINKS: set[str] = set()  # directories in which this process has published without a hard link
 
 
 class ChecksumStream:
@@ -135,6 +135,7 @@ class Directory:
                 with self._create(temporary) as stream:
                     write(stream)
                 if not (self._local and self._link(temporary, name)):
+                    _WITHOUT_LINKS.add(self._path)
                     if self.exists(name):
                         self._fs.delete_file(self.path(temporary))
                     else:
@@ -175,7 +176,6 @@ class Directory:
             log.info("%s is published already; this attempt's copy is dropped", self.path(name))
         except OSError as e:
             log.debug("no hard link for %s (%s); renaming instead", self.path(name), e)
-            _WITHOUT_LINKS.add(self._path)
             return False
         os.unlink(self.path(temporary))
         return True
