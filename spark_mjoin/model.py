@@ -391,6 +391,7 @@ class BatchPlan:
     admission: tuple[int, ...] | None = None  # per input, how much of WHOLE is let in; None: everything
     room: Room | None = None  # None: no limit, or one that `overflow` has
     schedule: Schedule = Schedule()
+    alike_since: int = 0  # the first version whose batch, and all since, had these watermarks and this admission
 
 
 @dataclass(frozen=True)

@@ -212,6 +212,7 @@ class MJoinStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         next_plan = replace(next_plan, purging=_purging(self._spec, self._settings))
         admission, room = self._admission(start)
         next_plan = replace(next_plan, admission=admission, room=room)
+        next_plan = next_plan.after(self._planned_at(start), start["version"] + 1)
         body = next_plan.to_json(len(self._spec.inputs))
         plan = {"plan": body} if body else {}
         return {"query": start["query"], "version": start["version"] + 1, "positions": positions, **plan}
@@ -244,7 +245,8 @@ class MJoinStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     def _expiry(self, start: Offset, positions: Mapping[str, Position]) -> Expiry:
         """What is late in the next batch. Watermarks move past a batch that every partition has committed.
 
-        So all batches that a partition may have to make up for (task._rebuild) have the same ones.
+        So all batches that a partition may have to make up for (task._rebuild) have the same ones. The plan says since
+        which version, so that it shows where that is not so, because checkpoint and state are of different times.
         """
         spec, settings, now = self._spec, self._settings, time.monotonic()
         for alias, position in positions.items():

@@ -31,6 +31,7 @@ from spark_mjoin.phases import arrival, expiry, overflow, promises, schedule, sh
 from spark_mjoin.phases.pipeline import Pipeline
 from spark_mjoin.phases.replan import replan
 from spark_mjoin.planner.tree import layout
+from spark_mjoin.sources.protocol import Lenient
 from spark_mjoin.state import meaning
 from spark_mjoin.state.partition import PartitionState
 from spark_mjoin.state.source_log import DurableLog
@@ -43,12 +44,16 @@ def run(task: PartitionTask, attempt: str) -> Iterator[pa.RecordBatch]:
     """Give out the results that this batch completes, and commit the next version of the state."""
     with _store(task) as store:
         counts = BatchCounts([0] * len(task.spec.inputs), cache_hits=int(_CACHE.holds(task)), began=time.time())
-        state = load(task, store, attempt)
-        check = partial(_check_budget, task)
-        batch = Pipeline(state, store, task.plan, task.version + 1, attempt, counts, time.perf_counter, check)
-        yield from _advance(task, task.ranges, batch)
-        if task.location is not None and _commit(batch, task.end):
-            _CACHE.put(task, batch.state)
+        try:
+            state = load(task, store, attempt)
+            check = partial(_check_budget, task)
+            batch = Pipeline(state, store, task.plan, task.version + 1, attempt, counts, time.perf_counter, check)
+            yield from _advance(task, task.ranges, batch)
+            if task.location is not None and _commit(task, batch, task.end):
+                _CACHE.put(task, batch.state)
+        except StateError:
+            store.discard(attempt)
+            raise
 
 
 @contextmanager
@@ -94,7 +99,7 @@ def _arriving(
     return schedule.merge(batch.plan.schedule, inputs, batch.version, awaited, clusters, batch.counts)
 
 
-def _commit(batch: Pipeline, positions: Mapping[str, Position]) -> bool:
+def _commit(task: PartitionTask, batch: Pipeline, positions: Mapping[str, Position]) -> bool:
     """Commit a batch; whether its state can be gone on with."""
     counts, operators = batch.counts, batch.state.operators
     for operator in operators:
@@ -113,7 +118,14 @@ def _commit(batch: Pipeline, positions: Mapping[str, Position]) -> bool:
     missing = zip(operators, batch.state.worth(), strict=True)
     owed = sum(float(operator.groups.missing().sum()) * worth for operator, worth in missing)
     counts.expected_results = batch.state.results + counts.rows_out + owed
-    return batch.store.commit(batch.state, batch.version, positions, counts, batch.attempt)
+    lenient = partial(_may_lose_rows, task.spec)
+    return batch.store.commit(batch.state, batch.version, positions, counts, batch.attempt, lenient)
+
+
+def _may_lose_rows(spec: JoinSpec) -> bool:
+    """Whether input that is read again may be less than it was."""
+    opened = map(sources.open_source, spec.sources)
+    return any(isinstance(source, Lenient) and source.may_lose_rows() for source in opened)
 
 
 def load(task: PartitionTask, store: StateStore, attempt: str) -> PartitionState:
@@ -122,15 +134,9 @@ def load(task: PartitionTask, store: StateStore, attempt: str) -> PartitionState
     if task.location is None:
         return PartitionState.empty(tree, layout(task.spec, tree), task.start, tracked=plan is not None)
     state = _CACHE.take(task)
-    if state is not None and not _usable(state, task, store):
-        state = None
-    if state is None:
-        initial = meaning.initial_positions(task.location)
-        grown = (lambda state: overflow.shrink(state, plan)) if plan is not None else (lambda state: None)
-        operators = partial(layout, task.spec)
-        state = store.load(operators, tree, task.version, initial, plan is not None, grown)
-    if state.version < task.version:
+    if (state is None or state.version < task.version) and task.version and not store.has(task.version):
         state = _rebuild(task, state, store, attempt)
+    state = _newest(task, task.plan, state, store)
     if not _is_before(state, task):
         raise StateError(
             f"state version {task.version} in {store.directory.location} was made from other input than the checkpoint "
@@ -140,14 +146,27 @@ def load(task: PartitionTask, store: StateStore, attempt: str) -> PartitionState
     return state
 
 
-def _usable(state: PartitionState, task: PartitionTask, store: StateStore) -> bool:
-    """Whether a cached state can be gone on with, after bringing it up to date.
+def _newest(task: PartitionTask, batch: BatchPlan, state: PartitionState | None, store: StateStore) -> PartitionState:
+    """The newest committed state up to task.version, for a batch with this plan: one at hand, or from the store.
+
+    Either way it is the same state with the same rows in memory, so that it does not matter which worker has it.
+    """
+    if state is not None and _usable(state, task, batch, store):
+        return state
+    assert task.location is not None
+    plan, initial = batch.overflow, meaning.initial_positions(task.location)
+    grown = (lambda state: overflow.shrink(state, plan)) if plan is not None else (lambda state: None)
+    return store.load(partial(layout, task.spec), batch.tree, task.version, initial, plan is not None, grown)
+
+
+def _usable(state: PartitionState, task: PartitionTask, batch: BatchPlan, store: StateStore) -> bool:
+    """Whether a state in memory can be gone on with by a batch, after bringing it up to date.
 
     One that is over a budget cannot: loading lets rows leave in an order that does not depend on this process.
     """
     if state.version > task.version:
         return False
-    plan = task.plan.overflow
+    plan = batch.overflow
     if plan is not None and (not state.tracked or overflow.is_over(state, plan)):
         return False
     return store.catch_up(state, task.version) and _is_before(state, task)
@@ -168,22 +187,32 @@ def read(spec: JoinSpec, number: int, ranges: Mapping[str, list[Range]]) -> Iter
         yield from source.read(range, input.columns)
 
 
-def _rebuild(task: PartitionTask, state: PartitionState, store: StateStore, attempt: str) -> PartitionState:
+def _rebuild(
+    task: PartitionTask, state: PartitionState | None, store: StateStore, attempt: str
+) -> PartitionState | None:
     """Read again the input of batches that were given out without this partition's task coming to its end.
 
     Their results are not needed any more: rows are only inserted, unless the state depends on what they gave, as it
-    does where rows leave memory or the state, and where results of one operator are rows of another. Committed at once:
-    when no task ever comes to its end, as under `df.show()` in every foreachBatch, each batch reads again only the one
-    before.
+    does where rows leave memory or the state, and where results of one operator are rows of another. All as the batch
+    before was planned, and from a state as that batch would have loaded it: nothing here depends on the batch that
+    needs it. Committed at once: when no task ever comes to its end, as under `df.show()` in every foreachBatch, each
+    batch reads again only the one before. What is returned, if anything, is a state at hand like one from the cache.
+
+    Several batches are made up for as one, with the watermarks and the admission of the last. That is right for batches
+    that nobody has read to their end: they had the same ones (reader._expiry). A state that is older than that, because
+    it is not of the checkpoint's time, is right as long as no row is late under the last watermarks, as then none was
+    late under earlier ones, which are lower.
     """
+    plan = task.earlier or BatchPlan(task.plan.tree)
+    state = _newest(task, plan, state, store)
     log.warning("state version %d was not committed; reading again from version %d", task.version, state.version)
+    before = state.version
     assert task.location is not None
     ranges = {}
     for source in task.spec.sources:
         history = DurableLog(task.location, source.alias)
         since, until = state.positions[source.alias], task.start[source.alias]
         ranges[source.alias] = sources.open_source(source).plan(since, until, history)
-    plan = task.earlier or BatchPlan(state.tree)
     counts = BatchCounts([0] * len(task.spec.inputs), began=time.time())
     check = partial(_check_budget, task)
     batch = Pipeline(state, store, plan, task.version, attempt, counts, time.perf_counter, check)
@@ -196,8 +225,14 @@ def _rebuild(task: PartitionTask, state: PartitionState, store: StateStore, atte
                 member = state.root.place.leaves.index((number,))
                 arrival.insert(state.root, member, rows, task.share, batch.counts, batch.parts(number))
                 check(state)
-    _commit(batch, task.start)
-    return batch.state
+    if before + 1 < plan.alike_since and (counts.rows_late or plan.admission is not None):
+        raise StateError(
+            f"the checkpoint is at state version {task.version}, and the newest up to it in {store.directory.location} "
+            f"is {before or 'none'}. The rest cannot be made up for from the input: watermarks, or what is shed, have "
+            f"changed in between, and rows would be left out that were not. The checkpoint and 'stateLocation' are not "
+            "of the same time: restore both, or start with a new checkpoint"
+        )
+    return batch.state if _commit(task, batch, task.start) else None
 
 
 def _check_budget(task: PartitionTask, state: PartitionState) -> None:

@@ -8,7 +8,7 @@ one MJoin and everything stays in memory.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from spark_mjoin.model import (
@@ -83,6 +83,13 @@ class Plan:
     admission: tuple[int, ...] | None = None  # per input, how much of WHOLE is let in
     room: Room | None = None  # of all partitions
     schedule: Schedule = Schedule()
+    alike_since: int = 0  # the first version whose batch, and all since, had these watermarks and this admission
+
+    def after(self, before: Plan, version: int) -> Plan:
+        """This plan as that of the batch that makes `version`, next to one with the plan `before`."""
+        marks, marks_before = (None if p.expiry is None else p.expiry.watermarks for p in (self, before))
+        same = marks == marks_before and self.admission == before.admission
+        return replace(self, alike_since=before.alike_since if same else version)
 
     def of_partition(self, partition: int, partitions: int) -> BatchPlan:
         overflow = None if self.overflow is None else self.overflow.of_partition(partition, partitions)
@@ -97,6 +104,7 @@ class Plan:
             self.admission,
             room,
             self.schedule,
+            self.alike_since,
         )
 
     def to_json(self, inputs: int) -> dict[str, Any]:
@@ -120,6 +128,8 @@ class Plan:
             out["room"] = {"memory": self.room.memory_bytes, "parts": self.room.parts}
         if self.schedule != Schedule():
             out["schedule"] = vars(self.schedule)
+        if self.alike_since:
+            out["alikeSince"] = self.alike_since
         return out
 
     @staticmethod
@@ -143,4 +153,5 @@ class Plan:
         if "schedule" in body:
             taken = body["schedule"]
             schedule = Schedule(taken["streams"], tuple(taken["order"]), tuple(taken["quotas"]), taken["tuples"])
-        return Plan(tree, orders, overflow, expiry, purging, access, admission, room, schedule)
+        since = body.get("alikeSince", 0)  # not in offsets from before it was kept: then nothing is known to differ
+        return Plan(tree, orders, overflow, expiry, purging, access, admission, room, schedule, since)

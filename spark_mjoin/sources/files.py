@@ -150,6 +150,7 @@ class FileSource:
         return {"files": 0, "rows": 0}
 
     def latest(self, start: Position, limits: Limits, log: SourceLog) -> Position:
+        self._check_reach(start, log)
         taking = _Taking(start, limits)
         for entry in self._logged(start["files"], log):
             file = FileStat(entry["path"], entry["size"], entry["mtime_ns"])
@@ -169,20 +170,25 @@ class FileSource:
         self._end = len(log)
 
     def plan(self, start: Position, end: Position, log: SourceLog) -> list[Range]:
-        first, last = start["files"], end["files"] + (1 if end["rows"] else 0)
-        entries = log.read(first, last)
-        if len(entries) < last - first:
-            raise SourceError(
-                f"source '{self._alias}': its log has {first + len(entries)} files where the checkpoint counts {last}; "
-                f"the checkpoint and the state directory do not belong together"
-            )
+        first, last = start["files"], self._check_reach(end, log)
         ranges = []
-        for number, entry in enumerate(entries, first):
+        for number, entry in enumerate(log.read(first, last), first):
             low = start["rows"] if number == start["files"] else 0
             high = end["rows"] if number == end["files"] else None
             if high is None or low < high:
                 ranges.append({k: entry[k] for k in ("path", "size", "mtime_ns")} | {"start": low, "end": high})
         return ranges
+
+    def _check_reach(self, position: Position, log: SourceLog) -> int:
+        """How many files a position counts. To go on from one that counts more than were found would skip others."""
+        counted: int = position["files"] + (1 if position["rows"] else 0)
+        if counted > len(log):
+            raise SourceError(
+                f"source '{self._alias}': its log has {len(log)} files where the checkpoint counts {counted}; the "
+                "checkpoint and the state directory do not belong together. Restore both of the same time, or start "
+                "with a new checkpoint"
+            )
+        return counted
 
     def survey(self, rows: int, log: SourceLog) -> Survey:
         self.freeze(log)
@@ -195,6 +201,9 @@ class FileSource:
         basis = f"{len(entries)} file{'' if len(entries) == 1 else 's'}, {sum(e['size'] for e in entries):,} bytes"
         sampled = [{**each, "end": rows} for each in ranges]
         return Survey(sampled, found, basis, rate(entries, found, time.time()))
+
+    def may_lose_rows(self) -> bool:
+        return not self._fail_on_data_loss
 
     def behind(self, position: Position, log: SourceLog) -> int:
         found = len(log) + len(self._unread) if self._end is None else self._end

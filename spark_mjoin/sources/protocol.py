@@ -94,3 +94,10 @@ class Surveyed(Protocol):
 
     def survey(self, rows: int, log: SourceLog) -> Survey:
         """Look around for a sample of so many rows. Reads no more than a little of a few files to do so."""
+
+
+@runtime_checkable
+class Lenient(Protocol):
+    """A source that may be allowed to lose rows: a range that is read again may then give others than it did."""
+
+    def may_lose_rows(self) -> bool: ...

@@ -1,9 +1,12 @@
 """A directory of immutable files, with the one operation that the store's correctness rests on: atomic publication.
 
 A file is written under a name that nobody reads (`.tmp-...`) and then renamed; readers see it whole or not at all. The
-first publication of a name wins; a later one is discarded, which is right here because two attempts at the same name
-hold the same contents. On a local disk "first wins" is a hard link and exact; on other file systems it is a look
-followed by a move, and losing that race replaces a file by its equal.
+first publication of a name wins; a later one is discarded. On a local disk that is a hard link, and exact. Elsewhere it
+is a look followed by a move, and two attempts that look at the same time both move: the last wins then. Two attempts at
+a name say the same, but not in the same bytes: manifests name segments of their own attempt. Whoever goes on from what
+it has published must therefore ask `exact` first (see store.py).
+
+What cannot be written is an error that names the file, and leaves nothing behind.
 
 Not covered: locking, listing consistency of object stores that have none.
 """
@@ -14,18 +17,21 @@ import logging
 import os
 import zlib
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from typing import Any
 
 import pyarrow as pa
 import pyarrow.fs as pafs
 
 from spark_mjoin import filesystem
+from spark_mjoin.errors import StateError
 
 log = logging.getLogger(__name__)
 
 TEMPORARY = ".tmp-"
 PIECE_BYTES = 1 << 20
+
+_WITHOUT_LINKS: set[str] = set()  # directories in which this process has published without a hard link
 
 
 class ChecksumStream:
@@ -67,6 +73,11 @@ class Directory:
         self.location = location
         self._fs, self._path = filesystem.resolve(location)
         self._local = filesystem.is_local(self._fs)
+
+    @property
+    def exact(self) -> bool:
+        """Whether of two attempts that publish a name at the same time surely the first wins, as far as is known."""
+        return self._local and self._path not in _WITHOUT_LINKS
 
     def child(self, name: str) -> Directory:
         return Directory(f"{self.location.rstrip('/')}/{name}")
@@ -119,23 +130,31 @@ class Directory:
     def publish(self, name: str, attempt: str, write: Callable[[ChecksumStream], object]) -> tuple[int, int]:
         """Write a file and make it visible under `name`, unless it is there already; returns its size and CRC-32."""
         temporary = f"{TEMPORARY}{attempt}-{name}"
-        with self._create(temporary) as stream:
-            write(stream)
-        if not (self._local and self._link(temporary, name)):
-            if self.exists(name):
-                self._fs.delete_file(self.path(temporary))
-            else:
-                self._fs.move(self.path(temporary), self.path(name))
+        with self._writing(self.path(name)):
+            try:
+                with self._create(temporary) as stream:
+                    write(stream)
+                if not (self._local and self._link(temporary, name)):
+                    _WITHOUT_LINKS.add(self._path)
+                    if self.exists(name):
+                        self._fs.delete_file(self.path(temporary))
+                    else:
+                        self._fs.move(self.path(temporary), self.path(name))
+            except BaseException:  # a task that is cut off leaves no more behind than one whose disk is full
+                with suppress(OSError):
+                    self._fs.delete_file(self.path(temporary))
+                raise
         return stream.size, stream.crc32
 
     def sync(self) -> None:
         """Make what was published durable against loss of power, where the file system is local."""
         if self._local:
-            handle = os.open(self._path, os.O_RDONLY)
-            try:
-                os.fsync(handle)
-            finally:
-                os.close(handle)
+            with self._writing(self._path):
+                handle = os.open(self._path, os.O_RDONLY)
+                try:
+                    os.fsync(handle)
+                finally:
+                    os.close(handle)
 
     def delete(self, name: str) -> None:
         """Remove a file; that it is gone already is no error."""
@@ -160,6 +179,16 @@ class Directory:
             return False
         os.unlink(self.path(temporary))
         return True
+
+    @contextmanager
+    def _writing(self, path: str) -> Iterator[None]:
+        try:
+            yield
+        except OSError as e:
+            raise StateError(
+                f"cannot write state file {path}: {e}. The state of the last version is intact: make space or mend the "
+                "file system, and start the query again"
+            ) from e
 
     @contextmanager
     def _create(self, name: str) -> Iterator[ChecksumStream]:

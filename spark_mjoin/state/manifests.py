@@ -5,6 +5,7 @@ See store.py for what a manifest is and how it comes to be.
 
 from __future__ import annotations
 
+import re
 from typing import Any
 
 from spark_mjoin.errors import StateError
@@ -56,4 +57,8 @@ def manifest_name(version: int) -> str:
 
 
 def versions_in(names: list[str]) -> list[int]:
-    return [int(name[8:-5]) for name in names if name.startswith("version-")]
+    """The versions whose manifests are among some files; others, such as a user's copies, are none of our business."""
+    return [int(found[1]) for name in names if (found := _NAME.fullmatch(name))]
+
+
+_NAME = re.compile(r"version-(\d{12})\.json")

@@ -5,13 +5,18 @@
 
 Only the driver of the query appends; executors may read. A merge writes the longer file before it removes the shorter
 ones, so after a crash in between some entries are there twice, and the longest file of a start counts.
+
+Entries are numbered from 0 without a gap. Where one is found, a file is lost, and to go on without it would number what
+comes later anew: input would be read twice, or never. So it is an error.
 """
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 from typing import Any
 
+from spark_mjoin.errors import StateError
 from spark_mjoin.state import checked_json
 from spark_mjoin.state.directory import Directory
 
@@ -22,6 +27,7 @@ class DurableLog:
     """A sources.protocol.SourceLog in a directory of the state."""
 
     def __init__(self, location: str, alias: str) -> None:
+        self._alias = alias
         self._directory = Directory(location).child("sources").child(alias)
         self._extents: list[tuple[int, int]] | None = None
         self._cached: dict[tuple[int, int], list[dict[str, Any]]] = {}
@@ -77,13 +83,23 @@ class DurableLog:
 
     def _files(self) -> list[tuple[int, int]]:
         if self._extents is None:
-            named = [name[8:-5].split("-") for name in self._directory.names()]
+            named = [found for name in self._directory.names() if (found := _NAME.fullmatch(name))]
             extents: list[tuple[int, int]] = []
-            for low, high in sorted((int(a), -int(b)) for a, b in named):
-                if not extents or low >= extents[-1][1]:
-                    extents.append((low, -high))
+            end = 0
+            for low, high in sorted((int(found[1]), -int(found[2])) for found in named):
+                if low > end:
+                    raise StateError(
+                        f"the log of source '{self._alias}' in {self._directory.location} is damaged: entries {end} to "
+                        f"{low - 1} are missing. Restore the state directory, or start with a new checkpoint"
+                    )
+                if low == end:
+                    end = -high
+                    extents.append((low, end))
             self._extents = extents
         return self._extents
+
+
+_NAME = re.compile(r"entries-(\d{12})-(\d{12})\.json")
 
 
 def _name(start: int, end: int) -> str:

@@ -9,6 +9,12 @@ A version is committed by publishing its manifest, after the segments that it na
 ever changed, so a version, once there, stays as it is until it is removed as a whole. Two attempts at one version write
 different segment names and the same manifest name; the first manifest wins, the other attempt's segments are removed.
 
+Where the file system has no exact publication (directory.py), a manifest may be replaced by that of another attempt,
+with the same rows in other segments, as long as both are under way. So there the segments of all attempts stay until
+their version is not kept any more: whichever manifest is there, what it names is there. And a state in memory is gone
+on with only if it has the segments that the manifest of its version names now, or each of two workers would build on
+its own, and remove the other's.
+
 Every file has a checksum that is checked when it is read: a segment's is in the manifest, a manifest's is in itself. A
 damaged file is an error that names it; nothing is guessed.
 
@@ -20,8 +26,10 @@ at the most.
 from __future__ import annotations
 
 import json
+import logging
 import re
 from collections.abc import Callable, Container, Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from itertools import chain, pairwise
 from typing import Any
 
@@ -45,6 +53,8 @@ from spark_mjoin.state.promises import Promises
 from spark_mjoin.state.purged import Purged, input_keys
 from spark_mjoin.state.residency import NEVER, Residency
 from spark_mjoin.state.table import ARRIVED, Table
+
+log = logging.getLogger(__name__)
 
 KEPT_VERSIONS = 3
 FAN_OUT = 8
@@ -118,15 +128,15 @@ class StateStore(Manifests):
     def catch_up(self, state: PartitionState, version: int) -> bool:
         """Bring a state from its version to the newest committed one up to `version`, reading only what is new.
 
-        False when that cannot be done, because rows have left memory or the plan has changed, be it to and fro: then it
-        must be loaded.
+        False when that cannot be done, because rows have left memory or the plan has changed, be it to and fro, or
+        because another attempt at its version was published in its place: then it must be loaded.
         """
-        if state.version == version:
-            return True
-        committed = [v for v in self.versions() if v <= version]
-        if not committed or committed[-1] <= state.version:
-            return True
-        manifest = self.manifest(committed[-1])
+        newest = version
+        if state.version < version:
+            newest = max((v for v in self.versions() if v <= version), default=0)
+        if newest <= state.version:
+            return self.directory.exact or self._is_published(state)
+        manifest = self.manifest(newest)
         if _tree(manifest["tree"]) != state.tree or manifest.get("since", 0) != state.since or state.overflowed():
             return False
         for figures in manifest["operators"]:
@@ -139,6 +149,13 @@ class StateStore(Manifests):
             if operator.spec.forgetful:
                 operator.drop_gone()
         return True
+
+    def _is_published(self, state: PartitionState) -> bool:
+        """Whether the manifest of a state's version names the files that it has."""
+        if not self.has(state.version):
+            return False
+        published = [sorted(_files(figures)) for figures in self.manifest(state.version)["operators"]]
+        return published == [sorted(_files(_figures(operator))) for operator in state.operators]
 
     def _fill(self, state: PartitionState, manifest: dict[str, Any], grown: Callable[[PartitionState], None]) -> None:
         """Put into an empty or an older state the rows and figures of a manifest."""
@@ -315,12 +332,20 @@ class StateStore(Manifests):
     # --- writing ---------------------------------------------------------------------------------------------
 
     def commit(
-        self, state: PartitionState, version: int, positions: Mapping[str, Position], batch: BatchCounts, attempt: str
+        self,
+        state: PartitionState,
+        version: int,
+        positions: Mapping[str, Position],
+        batch: BatchCounts,
+        attempt: str,
+        lenient: Callable[[], bool] = lambda: False,
     ) -> bool:
         """Make the rows of `state` durable as `version`, and the state that version.
 
-        False where the version is there already with intermediate results of another meaning, because the query was
-        changed between two attempts at a batch: it stays as it is, and the state must not be gone on with.
+        False where the version is there already and differs for a good reason: it stays as it is, and the state must
+        not be gone on with. Either it has intermediate results of another meaning, because the query was changed
+        between two attempts at a batch; or it has other rows, because input was lost between them and that is allowed,
+        as `lenient` says.
         """
         for operator in state.operators:
             if operator.spec.promising and self._compact(operator, version, attempt):
@@ -358,11 +383,15 @@ class StateStore(Manifests):
         alike: bool = _compared(published, "joined") == _compared(body, "joined")
         compared = ("positions", "inputs", "rows", "residency") if alike else ("positions", "inputs")
         if any(_compared(published, name) != _compared(body, name) for name in compared):
-            raise StateError(
-                f"state version {version} in {self.directory.location} is there already, with other rows: the "
-                "checkpoint was set back, another query writes to this place, or the input changed between two "
-                "attempts (failOnDataLoss is false)"
+            self._check_loss(state, published, body, lenient())
+            log.warning(
+                "state version %d in %s has rows that cannot be read any more: it is gone on with, and this batch "
+                "gives out no results with them (failOnDataLoss is false)",
+                version,
+                self.directory.location,
             )
+            self._collect_garbage(version, attempt)
+            return False
         for operator, figures in zip(state.operators, published["operators"], strict=True):
             operator.segments = [Segment(**s) for s in figures["segments"]]
             if operator.promises_file is not None:
@@ -372,6 +401,40 @@ class StateStore(Manifests):
         state.positions = dict(positions)
         self._collect_garbage(version, attempt)
         return alike
+
+    def discard(self, attempt: str) -> None:
+        """Remove the segments of an attempt that has failed; a later version would, but a full disk takes none."""
+        with suppress(OSError):
+            for name in self.directory.names():
+                made = _FILE.fullmatch(name)
+                if made is not None and attempt in name and not self.has(int(made[1])):
+                    self.directory.delete(name)
+
+    def _check_loss(
+        self, state: PartitionState, published: Mapping[str, Any], body: Mapping[str, Any], lenient: bool
+    ) -> None:
+        """StateError unless a version with other rows than an attempt has is one from before input was lost.
+
+        Then all that the published rows had with each other is out, as far as it could still be given out, and to go on
+        from them gives nothing twice. But only if no row has left memory: else it depends on when rows left what is
+        out and what is owed, and the two attempts may differ in it.
+        """
+        version, location = body["version"], self.directory.location
+        known = f"state version {version} in {location} is there already, with other rows: "
+        if not lenient or published["positions"] != body["positions"] or self.versions()[-1] > version:
+            raise StateError(
+                f"{known}the checkpoint was set back, another query writes to this place, or the input changed between "
+                "two attempts (failOnDataLoss is false). Restore the checkpoint and 'stateLocation' of the same time, "
+                "or start with a new checkpoint"
+            )
+        tracked = (figures["residency"] for figures in published["operators"] if "residency" in figures)
+        if state.overflowed() or any(any(residency["departures"]) for residency in tracked):
+            raise StateError(
+                f"{known}input was lost between two attempts at a batch (failOnDataLoss is false), and rows are on "
+                "disk, so that what the first attempt has given out is not known. Restore the input; or remove "
+                f"{self.directory.path(manifest_name(version))} and start the query again: the batch is done without "
+                "what was lost, and results of the first attempt that are in the sink already may come again"
+            )
 
     def _compact(self, state: OperatorState, version: int, attempt: str) -> bool:
         """Let the segments of an input go whose rows are gone for the most part, and write the others anew.
@@ -521,13 +584,7 @@ class StateStore(Manifests):
                     clusters.append(bucket)
                     writer.write_batch(batch)
 
-        try:
-            return (*self.directory.publish(name, attempt, write), clusters)
-        except OSError as e:
-            raise StateError(
-                f"cannot write state file {self.directory.path(name)}: {e}. The state of the last version is intact: "
-                "make space or mend the file system, and start the query again"
-            ) from e
+        return (*self.directory.publish(name, attempt, write), clusters)
 
     def _collect_garbage(self, version: int, attempt: str) -> None:
         """Remove versions that are not kept any more, and files that no kept version needs.
@@ -541,15 +598,31 @@ class StateStore(Manifests):
         kept = [v for v in versions if v not in dropped]
         for old in dropped:
             self.directory.delete(manifest_name(old))
-        needed = {name for v in kept for figures in self.manifest(v)["operators"] for name in _files(figures)}
-        for name in names:
-            made = re.match(r"(?:rows|promises|purged)-(\d{12})", name)
-            if made is not None and name not in needed and (int(made[1]) < version or attempt in name):
+        exact = self.directory.exact
+        settled = version if exact else version - KEPT_VERSIONS + 1  # older versions get no other manifest any more
+        for name in self._unneeded(names, kept):
+            made = _FILE.fullmatch(name)
+            if made is not None and (int(made[1]) < settled or (exact and attempt in name)):
                 self.directory.delete(name)
         for name in self.directory.leftovers():
             made_for = re.search(r"-(?:rows|version|promises|purged)-(\d{12})", name)
             if made_for is not None and int(made_for[1]) < version - 1:
                 self.directory.delete(name)
+
+    def _unneeded(self, names: Iterable[str], kept: Iterable[int]) -> list[str]:
+        """The files that no kept version names; none, as long as one of these versions cannot be read.
+
+        That is no reason to fail: this batch does not need it, and is committed. It goes as it gets old.
+        """
+        try:
+            needed = {name for v in kept for figures in self.manifest(v)["operators"] for name in _files(figures)}
+        except StateError as e:
+            log.warning("files that are not needed any more stay for now: %s", e)
+            return []
+        return [name for name in names if name not in needed]
+
+
+_FILE = re.compile(r"(?:rows|promises|purged)-(\d{12})-.*\.(?:arrow|json)")
 
 
 def _tree(body: Any) -> Tree:

@@ -14,6 +14,7 @@ from spark_mjoin.errors import MemoryBudgetError, StateError
 from spark_mjoin.state.store import FAN_OUT, KEPT_VERSIONS
 from tests.harness import LIMITED, rows, run, scripted
 from tests.phases.test_overflow import Run
+from tests.state.test_restart import Query
 
 TIMESTAMP = pa.timestamp("us", "UTC")
 NAMES = ("a", "b", "c")
@@ -294,6 +295,43 @@ def test_batches_that_are_cut_off_are_made_up_for(tmp_path: Path) -> None:
         scripted(given, STAR, **timed()), tmp_path / "cut", [LIMITED if b in (4, 5, 8) else "ok" for b in range(12)]
     )
     assert [rows(t) for t in cut] == [rows(t) if b not in (4, 5, 8) else {} for b, t in enumerate(whole)]
+
+
+def pairs(tmp_path: Path, lateness: int) -> Query:
+    """Two inputs of one key whose event times advance by 100 in each of eight batches, and are out of order by 90."""
+    given = {alias: [at(100 * b, 100 * b - 90) for b in range(1, 9)] for alias in "ab"}
+    options = {"window": "500 microseconds"}
+    for alias in "ab":
+        options |= {f"source.{alias}.timestamp": "ts", f"source.{alias}.watermark": f"{lateness} microseconds"}
+    query = "SELECT a.n AS an, b.n AS bn FROM a JOIN b ON a.k = b.k"
+    return Query(scripted(given, query, **options), tmp_path)
+
+
+@pytest.mark.parametrize("lateness", [90, 1000])
+def test_a_state_that_is_older_than_the_checkpoint_is_refused_where_rows_are_late_by_now(
+    tmp_path: Path, lateness: int
+) -> None:
+    """Batches that were run are not made up for under the watermarks of the last: rows on time would be lost."""
+    query = pairs(tmp_path, lateness)
+    query.restart(8)
+    del query.offsets[4:]  # the checkpoint of version 3 is restored, and of the state versions 6 to 8 are there
+    if lateness == 90:
+        with pytest.raises(StateError, match=r"version 3, and the newest up to it.* is none.*not of the same time"):
+            query.restart()
+    else:  # nothing is late under any watermark, so it does not matter which
+        whole = pairs(tmp_path / "whole", lateness)
+        whole.restart(3)
+        assert sorted(query.restart(2)) == sorted(whole.restart(2))
+
+
+def test_batches_that_nobody_reads_are_made_up_for_with_windows(tmp_path: Path) -> None:
+    """Several in a row: watermarks wait for them, so what was late in each is late in all of them together."""
+    query, whole = pairs(tmp_path / "some", 90), pairs(tmp_path / "all", 90)
+    assert sorted(query.restart(3)) == sorted(whole.restart(3))
+    for _ in range(3):
+        query.skip()
+    whole.restart(3)
+    assert sorted(query.restart(2)) == sorted(whole.restart(2))
 
 
 def test_a_self_join_with_times_without_a_zone(tmp_path: Path) -> None:

@@ -8,10 +8,11 @@ import pytest
 from spark_mjoin.config import Options, parse_duration, parse_window
 from spark_mjoin.errors import OptionError
 from spark_mjoin.join.windows import horizons
-from spark_mjoin.model import JoinSpec, Window
+from spark_mjoin.model import Expiry, JoinSpec, Window
 from spark_mjoin.planner import tree
 from spark_mjoin.planner.fingerprint import describe, differences
 from spark_mjoin.planner.graph import plan_join
+from spark_mjoin.planner.plan import Plan
 from spark_mjoin.planner.watermarks import advance
 from spark_mjoin.schema import TIMESTAMP, TIMESTAMP_NTZ
 
@@ -138,3 +139,17 @@ def test_rows_expire_behind_the_slowest_of_the_other_inputs() -> None:
     spec = planned(**TIMED, **{"source.b.window": "5 rows"})
     assert horizons(spec, (100 * MINUTE, 70 * MINUTE), (0, 12)) == [60 * MINUTE, 6]
     assert horizons(spec, (100 * MINUTE, None), (0, 0)) == [None, -6]
+
+
+def test_a_plan_says_since_when_watermarks_and_admission_are_as_they_are() -> None:
+    def plan(watermark: int | None, admission: tuple[int, int] | None = None, active: bool = False) -> Plan:
+        return Plan((0, 1), expiry=Expiry((watermark, None), active), admission=admission)
+
+    planned, found = Plan((0, 1)), []
+    for version, following in enumerate(
+        (plan(None), plan(5), plan(5), plan(5, active=True), plan(5, (1, 2)), plan(5, (1, 2)), plan(5), plan(7)), 1
+    ):
+        planned = Plan.from_json(following.after(planned, version).to_json(2), 2)
+        found.append(planned.of_partition(0, 1).alike_since)
+    assert found == [1, 2, 2, 2, 5, 5, 7, 8]
+    assert Plan((0, 1)).after(Plan((0, 1)), 9).to_json(2) == {}, "nothing to say where nothing ever changes"

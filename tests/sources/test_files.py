@@ -355,10 +355,15 @@ def test_a_file_that_changes_while_it_is_read_may_be_allowed_to(
     assert [r.message for r in caplog.records] == [f"source 's': '{file}' is gone; failOnDataLoss is false"]
 
 
-def test_a_plan_beyond_the_log_is_refused(tmp_path: Path) -> None:
+def test_a_position_beyond_the_log_is_refused(tmp_path: Path) -> None:
+    """Also as a start: what is found next would be numbered as files that were read."""
+    pq.write_table(pa.table({"id": pa.array([1], pa.int32())}), tmp_path / "1.parquet")
     source = create("s", "parquet", {"path": str(tmp_path), "schema": "id INT"})
     with pytest.raises(SourceError, match="do not belong together"):
         source.plan({"files": 0, "rows": 0}, {"files": 1, "rows": 0}, MemoryLog())
+    for position in ({"files": 1, "rows": 0}, {"files": 0, "rows": 1}):
+        with pytest.raises(SourceError, match="log has 0 files where the checkpoint counts 1"):
+            source.latest(position, Limits(), MemoryLog())
 
 
 # --- schema ----------------------------------------------------------------------------------------------------

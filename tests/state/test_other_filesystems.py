@@ -1,5 +1,10 @@
-"""State on a file system that is not the local disk: fsspec's memory file system, in this process."""
+"""State on a file system that is not the local disk: fsspec's memory file system, in this process.
 
+And on one that has no hard links: there, of two attempts that publish at the same time the last may win.
+"""
+
+import errno
+import os
 from pathlib import Path
 
 import fsspec
@@ -7,7 +12,9 @@ import pyarrow as pa
 import pytest
 
 from spark_mjoin import task
-from tests.harness import CRASH, OK, TWICE, rows, run, scripted
+from spark_mjoin.state.directory import Directory
+from spark_mjoin.state.store import StateStore
+from tests.harness import CRASH, OK, TWICE, ReadAllAvailable, reader, rows, run, scripted
 
 QUERY = "SELECT a.k, a.v AS av, b.v AS bv FROM a JOIN b ON a.k = b.k"
 
@@ -29,3 +36,59 @@ def test_state_on_an_fsspec_file_system(memory: str) -> None:
     assert sorted(map(str, found.elements())) == sorted(map(str, pairs))
     assert any(name.startswith("version-") for name in names)
     assert any(name.startswith("rows-") for name in names)
+
+
+@pytest.mark.parametrize("moment", ["before garbage is collected", "after the commit"])
+@pytest.mark.parametrize("place", ["memory", "local, without links"])
+def test_a_manifest_that_another_attempt_replaces(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, place: str, moment: str
+) -> None:
+    """Attempt B looks whether version 2 is there, and is slow; A publishes it; B moves its own over it.
+
+    Then both workers go on with what they have in memory, one of them again at the same time, and a third one loads.
+    """
+    location = f"memory://mjoin-raced{tmp_path}" if place == "memory" else str(tmp_path)
+    monkeypatch.setattr(os, "link", _no_links)
+    script = [pa.table({"k": [i, i + 1], "v": ["", ""]}) for i in range(6)]
+    current = reader(scripted({"a": script, "b": script}, QUERY, stateLocation=location))
+    of_a, of_b = task.StateCache(), task.StateCache()
+    start = current.initialOffset()
+
+    def attempt(job: task.PartitionTask, name: str, cache: task.StateCache) -> int:
+        with monkeypatch.context() as worker:
+            worker.setattr(task, "_CACHE", cache)
+            return sum(batch.num_rows for batch in task.run(job, name * 32))
+
+    def slow(job: task.PartitionTask) -> None:
+        with monkeypatch.context() as other:
+            other.setattr(Directory, "exists", lambda self, name: False)
+            assert attempt(job, "b", of_b) == expected
+
+    def raced(job: task.PartitionTask) -> None:
+        collect = StateStore._collect_garbage
+
+        def interrupted(self: StateStore, version: int, attempt: str) -> None:
+            first.setattr(StateStore, "_collect_garbage", collect)
+            if moment == "before garbage is collected":
+                slow(job)
+            collect(self, version, attempt)
+
+        with monkeypatch.context() as first:
+            first.setattr(StateStore, "_collect_garbage", interrupted)
+            assert attempt(job, "a", of_a) == expected
+        if moment == "after the commit":
+            slow(job)
+
+    for version in range(1, 7):
+        end = current.latestOffset(start, ReadAllAvailable())
+        (partition,) = current.partitions(start, end)
+        expected = 2 if version == 1 else 4
+        if version in (2, 3):
+            raced(partition.task)
+        else:
+            assert attempt(partition.task, "a", of_a if version < 5 else task.StateCache()) == expected
+        start = end
+
+
+def _no_links(source: str, target: str) -> None:
+    raise OSError(errno.EOPNOTSUPP, "no hard links here")

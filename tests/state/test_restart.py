@@ -1,13 +1,15 @@
 """Restarts with a state that is there: other options, another time, other files."""
 
+import re
 from pathlib import Path
+from typing import Any
 
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
 from spark_mjoin import task
-from spark_mjoin.errors import StateError
+from spark_mjoin.errors import SourceError, StateError
 from spark_mjoin.state.operator import Segment
 from spark_mjoin.state.store import FAN_OUT, LARGE_BYTES, StateStore
 from tests.harness import LIMITED, ReadAllAvailable, reader, run, scripted
@@ -30,13 +32,23 @@ class Query:
         current = reader({**self.options, **changed})
         found: list[tuple] = []
         for _ in range(batches):
-            start = self.offsets[-1]
-            end = current.latestOffset(start, ReadAllAvailable())
-            for partition in current.partitions(start, end):
-                for batch in current.read(partition):
-                    found += [tuple(row.values()) for row in batch.to_pylist()]
-            self.offsets.append(end)
+            self.offsets.append(current.latestOffset(self.offsets[-1], ReadAllAvailable()))
+            found += self._last(current)
         return found
+
+    def again(self, **changed: str) -> list[tuple]:
+        """Run the last batch once more, in a fresh process."""
+        task._CACHE.clear()
+        return self._last(reader({**self.options, **changed}))
+
+    def _last(self, current: Any) -> list[tuple]:
+        batches = (b for p in current.partitions(*self.offsets[-2:]) for b in current.read(p))
+        return [tuple(row.values()) for batch in batches for row in batch.to_pylist()]
+
+    def skip(self, **changed: str) -> None:
+        """A batch that nobody reads."""
+        current = reader({**self.options, **changed})
+        self.offsets.append(current.latestOffset(self.offsets[-1], ReadAllAvailable()))
 
 
 def test_another_order_of_the_inputs_is_refused(tmp_path: Path) -> None:
@@ -103,20 +115,39 @@ def test_a_state_of_another_time_is_refused(tmp_path: Path) -> None:
         query.restart()
 
 
-def test_batches_that_are_always_cut_off_are_read_again_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    again: list[tuple[int, int]] = []
-    rebuild = task._rebuild
-
-    def counted(job: object, state: object, *others: object) -> object:
-        again.append((job.version, state.version))
-        return rebuild(job, state, *others)
-
-    monkeypatch.setattr(task, "_rebuild", counted)
+def test_batches_that_are_always_cut_off_are_read_again_once(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     script = [pa.table({"id": [1]})] * 6
     options = scripted({"o": script, "p": script}, "SELECT o.id FROM o JOIN p ON o.id = p.id")
     results = run(options, tmp_path, [LIMITED] * 5)
-    assert again == [(version, version - 1) for version in (1, 2, 3, 4, 5)]
+    again = [message for message in caplog.messages if "reading again" in message]
+    assert again == [
+        f"state version {version} was not committed; reading again from version {version - 1}"
+        for version in (1, 2, 3, 4, 5)
+    ]
     assert [t.num_rows for t in results] == [0, 0, 0, 0, 0, 6 * 6 - 5 * 5]
+
+
+BUDGETS = {
+    "no budget": {},
+    "nothing stays": {"memory": "1"},
+    "little": {"memory": "20k"},
+    "enough": {"memory": "1m"},
+    "no more": {"memory": "1m", "overflow": "fail"},
+}
+
+
+@pytest.mark.parametrize("after", BUDGETS)
+@pytest.mark.parametrize("before", BUDGETS)
+def test_another_budget_after_a_batch_that_nobody_read(tmp_path: Path, before: str, after: str) -> None:
+    """The version that is missing is made as the batch was planned that should have made it; then a task that is run
+    twice starts from the same rows in memory.
+    """
+    script = [pa.table({"id": range(50)})] * 4
+    query = Query(scripted({"o": script, "p": script}, "SELECT o.id FROM o JOIN p ON o.id = p.id"), tmp_path)
+    query.restart(**BUDGETS[before])
+    query.skip(**BUDGETS[before])
+    assert sorted(query.restart(**BUDGETS[after])) == sorted(query.again(**BUDGETS[after]))
+    query.restart(**BUDGETS[after])
 
 
 def test_small_segments_are_merged_behind_a_large_one() -> None:
@@ -145,3 +176,63 @@ def test_an_alias_that_is_no_file_name(tmp_path: Path) -> None:
         tmp_path,
     )
     assert sum(t.num_rows for t in results) == 7
+
+
+def lost(tmp_path: Path, **options: str) -> Query:
+    """A query whose first batch has committed its state and is run again, after one of its two files has gone."""
+    for alias in "xy":
+        (tmp_path / alias).mkdir()
+        for number, ids in enumerate(([1, 2], [3])):
+            pq.write_table(pa.table({"id": ids}), tmp_path / alias / f"{number}.parquet")
+        options |= {f"source.{alias}.format": "parquet", f"source.{alias}.path": str(tmp_path / alias)}
+        options |= {f"source.{alias}.schema": "id BIGINT"}
+    query = Query({"query": "SELECT x.id FROM x JOIN y ON x.id = y.id", **options}, tmp_path / "state")
+    query.restart()
+    (tmp_path / "x" / "0.parquet").unlink()
+    with pytest.raises(SourceError, match=r"is gone.*source\.x\.failOnDataLoss"):
+        query.again()
+    pq.write_table(pa.table({"id": [1, 3, 4]}), tmp_path / "x" / "9.parquet")
+    pq.write_table(pa.table({"id": [2, 4]}), tmp_path / "y" / "9.parquet")
+    return query
+
+
+LENIENT = {"source.x.failOnDataLoss": "false"}
+
+
+@pytest.mark.parametrize("partitions", ["1", "3"])
+def test_a_batch_goes_on_without_input_that_was_lost_after_its_first_attempt(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture, partitions: str
+) -> None:
+    query = lost(tmp_path, partitions=partitions)
+    assert query.again(**LENIENT) == [(3,)]
+    assert "has rows that cannot be read any more" in caplog.text
+    assert sorted(query.restart(**LENIENT)) == [(1,), (2,), (3,), (4,)], "what was committed is still joined"
+    assert not [p for p in (tmp_path / "state").rglob("rows-000000000001-*") if not _is_named(p)]
+
+
+def _is_named(segment: Path) -> bool:
+    return any(segment.name in manifest.read_text() for manifest in segment.parent.glob("version-*"))
+
+
+def test_input_that_was_lost_with_rows_on_disk_is_an_error_that_says_how_to_go_on(tmp_path: Path) -> None:
+    query = lost(tmp_path, memory="1")
+    with pytest.raises(
+        StateError, match=r"input was lost between two attempts.*remove .*version-000000000001.json"
+    ) as e:
+        query.again(**LENIENT)
+    named = re.search(r"remove (\S+version-\d+\.json)", str(e.value))
+    assert named is not None
+    Path(named[1]).unlink()
+    found = query.again(**LENIENT)
+    while query.offsets[-1] != query.offsets[-2]:
+        found += query.restart(**LENIENT)
+    assert sorted(found) == [(1,), (3,), (3,), (4,)], "2 is lost"
+
+
+def test_other_rows_are_an_error_unless_input_may_be_lost(tmp_path: Path) -> None:
+    query = lost(tmp_path)
+    query.offsets.append(reader({**query.options, **LENIENT}).latestOffset(query.offsets[-1], ReadAllAvailable()))
+    query.again(**LENIENT)  # a later version is there: the checkpoint was set back
+    query.offsets.pop()
+    with pytest.raises(StateError, match=r"is there already, with other rows.*of the same time"):
+        query.again(**LENIENT)

@@ -5,8 +5,10 @@ from collections import Counter
 from collections.abc import Callable
 from functools import partial
 from pathlib import Path
+from typing import Any
 
 import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 
 from spark_mjoin import task
@@ -14,8 +16,9 @@ from spark_mjoin.errors import StateError
 from spark_mjoin.metrics import EdgeCounts, edges_from_json, edges_to_json
 from spark_mjoin.planner.tree import layout
 from spark_mjoin.state import columns
+from spark_mjoin.state import directory as directory_module
 from spark_mjoin.state import store as store_module
-from spark_mjoin.state.directory import Directory
+from spark_mjoin.state.directory import ChecksumStream, Directory
 from spark_mjoin.state.source_log import MERGE_FILES, DurableLog
 from spark_mjoin.state.store import FAN_OUT, KEPT_VERSIONS, StateStore
 from tests.harness import CRASH, ReadAllAvailable, reader, rows, run, scripted
@@ -178,10 +181,45 @@ def test_a_file_that_was_not_finished_is_not_there(tmp_path: Path) -> None:
         stream.write(b"half")
         raise OSError("disk full")
 
-    with pytest.raises(OSError, match="disk full"):
+    with pytest.raises(StateError, match=f"cannot write state file {directory.path('x')}: disk full"):
         directory.publish("x", "a", half)
-    assert directory.names() == []
-    assert directory.leftovers() == [".tmp-a-x"]
+    assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize("kind", ["meaning", "entries", "rows", "version"])
+def test_a_full_disk_is_an_error_that_names_the_file(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, kind: str
+) -> None:
+    """Whatever is being written; it leaves nothing behind, and once there is space the query goes on."""
+    (tmp_path / "in").mkdir()
+    pq.write_table(batches(1)[0], tmp_path / "in" / "1.parquet")
+    given = {"query": QUERY, "stateLocation": str(tmp_path / "state")}
+    for alias in "ab":
+        given |= {f"source.{alias}.format": "parquet", f"source.{alias}.path": str(tmp_path / "in")}
+
+    class Full(ChecksumStream):
+        def write(self, data: Any) -> int:
+            self._sink.write(bytes(data)[:10])
+            raise OSError(28, "No space left on device")
+
+    def stream(sink: Any) -> ChecksumStream:
+        return (Full if Path(sink.name).name.split("-")[2].startswith(kind) else ChecksumStream)(sink)
+
+    def first_batch() -> int:
+        current = reader(given)
+        start = current.initialOffset()
+        end = current.latestOffset(start, ReadAllAvailable())
+        return sum(b.num_rows for p in current.partitions(start, end) for b in current.read(p))
+
+    with (
+        monkeypatch.context() as full,
+        pytest.raises(StateError, match=rf"cannot write state file .*/{kind}.*No space"),
+    ):
+        full.setattr(directory_module, "ChecksumStream", stream)
+        first_batch()
+    left = [p.name for p in (tmp_path / "state").rglob("*") if p.name.startswith((".tmp-", "rows-"))]
+    assert left == []
+    assert first_batch() == 2
 
 
 def test_state_on_another_file_system() -> None:
@@ -223,6 +261,64 @@ def test_source_log_after_a_crash_in_the_middle_of_a_merge(tmp_path: Path) -> No
     assert reopened.read(0, 3) == [{"n": 0}, {"n": 1}, {"n": 2}]
     reopened.append([{"n": 3}])
     assert DurableLog(str(tmp_path), "orders").read(2, 4) == [{"n": 2}, {"n": 3}]
+
+
+def test_a_source_log_with_a_hole_is_refused(tmp_path: Path) -> None:
+    log = DurableLog(str(tmp_path), "orders")
+    for n in range(3):
+        log.append([{"n": 2 * n}, {"n": 2 * n + 1}])
+    first, second, _ = sorted((tmp_path / "sources" / "orders").iterdir())
+    first.rename(tmp_path / "first")
+    with pytest.raises(StateError, match=r"log of source 'orders' in .*entries 0 to 1 are missing"):
+        len(DurableLog(str(tmp_path), "orders"))
+    (tmp_path / "first").rename(first)
+    second.unlink()
+    with pytest.raises(StateError, match=r"log of source 'orders' in .*entries 2 to 3 are missing"):
+        DurableLog(str(tmp_path), "orders").read(4, 6)
+
+
+def test_files_of_others_are_left_alone(tmp_path: Path) -> None:
+    """Copies that a user has made, and what systems leave in directories, are neither read nor removed."""
+    run(options(5), tmp_path / "state")
+    partition = partition_directory(tmp_path / "state")
+    log = DurableLog(str(tmp_path), "orders")
+    log.append([{"n": 0}])
+    segment, manifest = (max(partition.glob(f"{kind}-*")).name for kind in ("rows", "version"))
+    foreign = [partition / name for name in (f"{manifest}.bak", f"{segment}.bak", "version-new.json", ".nfs0001")]
+    foreign += [tmp_path / "sources" / "orders" / name for name in (".DS_Store", "entries-0-1.json", ".nfs0001")]
+    for path in foreign:
+        path.touch()
+    store = StateStore(str(partition.parent), 0)
+    assert store.versions() == [3, 4, 5]
+    store._collect_garbage(9, "other")
+    assert DurableLog(str(tmp_path), "orders").read(0, 1) == [{"n": 0}]
+    assert all(path.exists() for path in foreign)
+
+
+def test_a_damaged_version_that_no_batch_needs_does_not_end_the_query(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    given = {**options(9), "stateLocation": str(tmp_path)}
+    current = reader(given)
+    start = current.initialOffset()
+
+    def batch() -> int:
+        nonlocal start
+        end = current.latestOffset(start, ReadAllAvailable())
+        found = sum(b.num_rows for p in current.partitions(start, end) for b in current.read(p))
+        start = end
+        return found
+
+    for _ in range(4):
+        batch()
+    damage_flip(partition_directory(tmp_path) / "version-000000000003.json")
+    assert [batch() for _ in range(4)] == [4] * 4
+    assert "version-000000000003.json is damaged" in caplog.text
+    names = sorted(p.name for p in partition_directory(tmp_path).iterdir())
+    assert [n for n in names if n.startswith("version-")] == [f"version-{v:012d}.json" for v in (6, 7, 8)]
+    store = StateStore(str(partition_directory(tmp_path).parent), 0)
+    needed = {s["name"] for v in (6, 7, 8) for s in store.manifest(v)["operators"][0]["segments"]}
+    assert needed == {n for n in names if n.startswith("rows-")}
 
 
 def test_leftovers_of_attempts_that_were_cut_off_are_removed(tmp_path: Path) -> None:
