@@ -11,7 +11,9 @@ truth. (To keep the rows whose key has a small hash, which is sound for any orde
 
 Both are told apart by how matches grow. Of the first f of both inputs let there be m matches, and of the first f / 2
 there be h. In no particular order h is m / 4, in the same order m / 2. So a = log2(4 h / m) is 0 or 1, or between where
-only part of the matches are close, and a selectivity that was found in a share f shrinks by f ** a for the whole:
+only part of the matches are close, and a selectivity that was found in a share f shrinks by f ** a for the whole. That
+takes many matches that do not hang together: where one key has most of the rows of one input, all its matches come with
+the few rows that the other has of it, and whether those are in the first half says nothing (`_evidence`).
 
     same order       m / (f^2 A B) * f      =  m / f matches in all: each row keeps its partners
     no order         m / (f^2 A B)          =  m / f^2 matches in all: each row finds more of them
@@ -44,7 +46,7 @@ from spark_mjoin.sources.memory_log import MemoryLog
 from spark_mjoin.sources.protocol import Limits, Source, Survey, Surveyed
 from spark_mjoin.state.columns import fixed_values, hash_array, is_bytes, raw_dtype
 
-LEAST_MATCHES = 256  # by which orders can be told apart
+LEAST_MATCHES = 256  # that come by themselves, by which orders can be told apart
 IN_ORDER = 0.5  # the least exponent that is taken for one
 GROWING = 0.75  # the share of a doubling at which keys go on coming
 CENTRAL = 0.01, 0.99  # quantiles of event times between which rows are counted: a few may be from anywhere
@@ -279,7 +281,7 @@ def _match(a: Sample, b: Sample, classes: Sequence[int]) -> Match:
         for part in (1.0, 0.5)
     )
     close = _common(*first)
-    if close >= LEAST_MATCHES and share < 1:
+    if share < 1 and _evidence(*first) >= LEAST_MATCHES:
         exponent = min(1.0, max(0.0, math.log2(max(4 * _common(*half) / close, 1.0))))
         if exponent >= IN_ORDER:
             ratio = close / (first[0].size * first[1].size)
@@ -314,9 +316,24 @@ def _combined(parts: Sequence[Array]) -> Array:
 
 def _common(a: Array, b: Array) -> int:
     """Pairs of equal values."""
+    many, more = _shared(a, b)
+    return int((many * more).sum())
+
+
+def _evidence(a: Array, b: Array) -> float:
+    """Pairs of equal values, counted as if all rows of a side that have any had equally many: Kish's effective size."""
+    many, more = _shared(a, b)
+    pairs = float((many * more).sum())
+    if not pairs:
+        return 0.0
+    return min(pairs**2 / float((rows * partners**2).sum()) for rows, partners in ((many, more), (more, many)))
+
+
+def _shared(a: Array, b: Array) -> tuple[Array, Array]:
+    """How many rows of each side have each value that both have."""
     (left, many), (right, more) = (np.unique(side, return_counts=True) for side in (a, b))
     _, at, there = np.intersect1d(left, right, assume_unique=True, return_indices=True)
-    return int((many[at].astype(np.int64) * more[there]).sum())
+    return many[at].astype(np.int64), more[there].astype(np.int64)
 
 
 def _different(hashes: Array, population: float) -> float:
