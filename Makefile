@@ -10,14 +10,15 @@ export PYSPARK_PYTHON := $(abspath $(BIN)/python)
 export PYSPARK_DRIVER_PYTHON := $(PYSPARK_PYTHON)
 
 .DEFAULT_GOAL := help
-.PHONY: help install jar demo test fuzz test-matrix lint types bench paper format clean
+.PHONY: help install jar demo archive test fuzz test-matrix lint types bench paper format clean
 
 help: ## list the targets
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  make %-11s %s\n", $$1, $$2}'
 
+# Not compiled: what is used is compiled when it is used.
 $(STAMP): pyproject.toml
 	@test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
-	$(BIN)/pip install --quiet --disable-pip-version-check --editable '.[dev]'
+	$(BIN)/pip install --quiet --disable-pip-version-check --no-compile --editable '.[dev]'
 	@touch $@
 
 install: $(STAMP) jar ## make .venv and install the package with everything the targets need
@@ -35,8 +36,11 @@ lint: $(STAMP) ## ruff: style, imports, banned calls
 types: $(STAMP) ## mypy, strict on the package
 	$(BIN)/mypy
 
-test: lint types jar ## lint, types and all tests: what CI runs
+archive: $(STAMP) # the classes that Spark loads, for the JVMs of the tests
 	$(BIN)/python -m tests.spark.archive
+
+test: $(STAMP) jar ## lint, types and all tests: what CI runs
+	@$(MAKE) --no-print-directory --jobs 2 --output-sync=target lint types archive
 	$(BIN)/python -m pytest -n 2
 
 fuzz: $(STAMP) ## the generated tests with many more cases each; SPARK_MJOIN_EXAMPLES says how many times as many
