@@ -8,6 +8,8 @@ REFUSED := .venv-4.1
 
 export PYSPARK_PYTHON := $(abspath $(BIN)/python)
 export PYSPARK_DRIVER_PYTHON := $(PYSPARK_PYTHON)
+# Tests start hundreds of Python processes: without files of compiled code each would compile all that it imports.
+unexport PYTHONDONTWRITEBYTECODE
 
 .DEFAULT_GOAL := help
 .PHONY: help install jar demo archive test fuzz test-matrix lint types bench paper format clean
