@@ -12,7 +12,7 @@ from dataclasses import replace
 
 from spark_mjoin import sources
 from spark_mjoin.config import Options
-from spark_mjoin.errors import OptionError
+from spark_mjoin.errors import OptionError, listed
 from spark_mjoin.model import JoinSpec, Settings
 from spark_mjoin.planner import access, tree
 from spark_mjoin.planner.graph import plan_join
@@ -57,5 +57,9 @@ def load(options: Mapping[str, str]) -> tuple[JoinSpec, Settings]:
 def _with_limits(parsed: Options) -> Options:
     """The limits for all sources, handed to those that know them."""
     given = parsed.sources
+    for name, _ in parsed.limits:
+        if not any(name in sources.known_limits(s.alias, s.format) for s in given):
+            formats = listed(sorted({s.format for s in given}))
+            raise OptionError(f"option '{name}' has no effect: it does not apply to format {formats}. Leave it out")
     taken = (sources.with_limits(s.alias, s.format, s.options, parsed.limits) for s in given)
     return replace(parsed, sources=tuple(replace(s, options=o) for s, o in zip(given, taken, strict=True)))

@@ -15,9 +15,11 @@ import re
 from collections.abc import Mapping
 from typing import Any
 
+from spark_mjoin.errors import OptionError
 from spark_mjoin.join.casts import type_name
 from spark_mjoin.join.expressions import render
 from spark_mjoin.model import InputSpec, JoinSpec, SourceSpec
+from spark_mjoin.schema import parse_ddl
 
 _NOT_DATA = {
     "maxrowspertrigger", "maxfilespertrigger", "maxbytespertrigger", "maxoffsetspertrigger", "minoffsetspertrigger",
@@ -50,8 +52,9 @@ def differences(old: Mapping[str, Any], new: Mapping[str, Any]) -> list[str]:
         before, after = old["sources"][alias], new["sources"][alias]
         found += _changed(f"source {alias}: format", before["format"], after["format"])
         for name in sorted({*before["options"], *after["options"]}):
-            values = (options["options"].get(name) for options in (before, after))
-            found += _changed(f"source {alias}: option {name}", *values)
+            given = [options["options"].get(name) for options in (before, after)]
+            if not (name.lower() == "schema" and _mean_the_same(*given)):
+                found += _changed(f"source {alias}: option {name}", *given)
     for alias in _shared(old, new, "inputs"):
         before, after = old["inputs"][alias], new["inputs"][alias]
         found += _changed(f"input {alias}: source", before["source"], after["source"])
@@ -108,6 +111,16 @@ def _key(input: InputSpec, ordinal: int, spec: JoinSpec) -> str:
     schema = spec.sources[input.source].schema
     given_out = [f" as {type_name(schema.field(name).type)}" for name, o in input.payload if o == ordinal]
     return f"{render(stored.expr)} ({stored.domain.kind}{digits}{''.join(given_out)})"
+
+
+def _mean_the_same(before: str | None, after: str | None) -> bool:
+    """Whether two schemas differ in nothing but how they are written."""
+    if before == after or before is None or after is None:
+        return before == after  # nearly always, and then nothing is parsed
+    try:
+        return bool(parse_ddl(before, "schema") == parse_ddl(after, "schema"))
+    except OptionError:  # that of an older version, which took more
+        return False
 
 
 def _members(old: Mapping[str, Any], new: Mapping[str, Any], part: str, what: str) -> list[str]:

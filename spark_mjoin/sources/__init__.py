@@ -64,12 +64,17 @@ def create(alias: str, format: str, options: Mapping[str, str], schema: pa.Schem
     return made
 
 
+def known_limits(alias: str, format: str) -> tuple[str, ...]:
+    """The limits per trigger that a source's format understands."""
+    return _class_of(alias, format).LIMITS
+
+
 def with_limits(
     alias: str, format: str, options: Iterable[tuple[str, str]], defaults: Iterable[tuple[str, str]]
 ) -> tuple[tuple[str, str], ...]:
     """The options of a source, in order of name, with those limits for all sources that it knows and does not set."""
     own = dict(options)
-    known, given = _class_of(alias, format).LIMITS, {name.casefold() for name in own}
+    known, given = known_limits(alias, format), {name.casefold() for name in own}
     added = {name: value for name, value in defaults if name in known and name.casefold() not in given}
     return tuple(sorted((own | added).items()))
 

@@ -73,9 +73,11 @@ def test_limits_are_defaults_for_sources_without_their_own() -> None:
 def test_a_limit_for_all_is_handed_to_the_sources_that_know_it() -> None:
     """Which these are their classes say: the source of the tests knows no files."""
     one = pa.table({"k": [1]})
-    given = {"maxFilesPerTrigger": "3", "maxRowsPerTrigger": "7"}
-    spec, _ = load(scripted({"a": [one], "b": [one]}, "SELECT a.k FROM a JOIN b ON a.k = b.k", **given))
+    options = scripted({"a": [one], "b": [one]}, "SELECT a.k FROM a JOIN b ON a.k = b.k", maxRowsPerTrigger="7")
+    spec, _ = load(options)
     assert [dict(s.options) for s in spec.sources] == [{"script": n, "maxRowsPerTrigger": "7"} for n in "ab"]
+    with pytest.raises(OptionError, match="'maxFilesPerTrigger' has no effect: it does not apply to format scripted"):
+        load({**options, "maxFilesPerTrigger": "3"})
 
 
 def test_partitions_that_have_no_effect_are_warned_of(caplog: pytest.LogCaptureFixture) -> None:

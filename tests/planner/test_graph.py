@@ -186,6 +186,26 @@ def test_the_fingerprint_knows_what_matters() -> None:
     assert "input s is new" in differences(base, describe(plan(f"SELECT o.id {join} JOIN s ON s.id = o.id")))
 
 
+@pytest.mark.parametrize(
+    ("before", "after", "same"),
+    [
+        ("id BIGINT, oid INT", "id  bigint,\n  `oid` integer COMMENT 'of the order'", True),
+        ("id BIGINT, oid INT", "id LONG, oid int", True),
+        ("id BIGINT, oid INT", "oid INT, id BIGINT", False),
+        ("id BIGINT, oid INT", "id BIGINT, oid BIGINT", False),
+        ("id BIGINT COLLATE X, oid INT", "id BIGINT, oid INT", False),
+        (None, "id BIGINT", False),
+    ],
+)
+def test_the_fingerprint_does_not_care_how_a_schema_is_written(before: str | None, after: str, same: bool) -> None:
+    was, now = (describe(plan("SELECT o.id FROM o JOIN p ON o.id = p.oid")) for _ in range(2))
+    if before is not None:
+        was["sources"]["p"]["options"]["schema"] = before
+    now["sources"]["p"]["options"]["schema"] = after
+    refused = f"source p: option schema was {before or 'not given'}, is now {after}"
+    assert differences(was, now) == ([] if same else [refused])
+
+
 def test_the_fingerprint_sees_a_change_of_partners() -> None:
     first = plan("SELECT 1 AS x FROM o JOIN p ON o.id = p.oid JOIN s ON o.small = s.id")
     second = plan("SELECT 1 AS x FROM o JOIN s ON o.id = s.id JOIN p ON o.small = p.oid")
