@@ -28,6 +28,7 @@ from __future__ import annotations
 import json
 import logging
 import re
+from collections import OrderedDict
 from collections.abc import Callable, Container, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from itertools import chain, pairwise
@@ -62,6 +63,7 @@ LARGE_BYTES = 64 << 20
 WRITE_ROWS = 1 << 16
 WRITE_BYTES = 1 << 20  # small record batches go to the file together
 READ_BYTES = 4 << 20  # of a segment that is read at once
+OPEN_BYTES = 8 << 20  # of small segments that stay open: passes read them again and again
 
 Section = tuple[int, pa.RecordBatch]  # a bucket, and rows of it
 
@@ -71,6 +73,8 @@ class StateStore(Manifests):
         super().__init__(location, partition)
         self._compression = compression
         self._checked: set[str] = set()  # segments that were read and found whole
+        self._open: OrderedDict[str, tuple[int, pa.ipc.RecordBatchFileReader]] = OrderedDict()  # with their bytes
+        self._open_bytes = 0
 
     def load(
         self,
@@ -313,8 +317,22 @@ class StateStore(Manifests):
     def _reader(self, segment: Segment) -> pa.ipc.RecordBatchFileReader:
         """A segment, mapped into memory; the whole file is checked when it is first asked for.
 
-        Mapped anew each time, so that what was read does not stay in memory longer than its reader.
+        A large one is mapped anew each time, so that what was read does not stay in memory longer than its reader. The
+        last small ones stay open, as opening one takes longer than reading a bucket of it.
         """
+        if segment.bytes > READ_BYTES:
+            return self._mapped(segment)
+        if segment.name in self._open:
+            self._open.move_to_end(segment.name)
+            return self._open[segment.name][1]
+        reader = self._mapped(segment)
+        self._open[segment.name] = segment.bytes, reader
+        self._open_bytes += segment.bytes
+        while self._open_bytes > OPEN_BYTES:
+            self._open_bytes -= self._open.popitem(last=False)[1][0]
+        return reader
+
+    def _mapped(self, segment: Segment) -> pa.ipc.RecordBatchFileReader:
         path = self.directory.path(segment.name)
         try:
             if segment.name not in self._checked:

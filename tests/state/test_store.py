@@ -19,6 +19,7 @@ from spark_mjoin.state import columns
 from spark_mjoin.state import directory as directory_module
 from spark_mjoin.state import store as store_module
 from spark_mjoin.state.directory import ChecksumStream, Directory
+from spark_mjoin.state.operator import Segment
 from spark_mjoin.state.source_log import MERGE_FILES, DurableLog
 from spark_mjoin.state.store import FAN_OUT, KEPT_VERSIONS, StateStore
 from tests.harness import CRASH, ReadAllAvailable, reader, rows, run, scripted
@@ -68,6 +69,23 @@ def test_large_segments_are_not_merged_again(tmp_path: Path, monkeypatch: pytest
     run(options(3 * FAN_OUT), tmp_path)
     manifest = StateStore(str(partition_directory(tmp_path).parent), 0).manifest(3 * FAN_OUT)
     assert len(manifest["operators"][0]["segments"]) == 2 * 3 * FAN_OUT
+
+
+@pytest.mark.parametrize(("small", "room", "opened"), [(1 << 20, 1 << 20, 4), (1 << 20, 1, 8), (1, 1 << 20, 8)])
+def test_the_last_small_segments_stay_open(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, small: int, room: int, opened: int
+) -> None:
+    run(options(2), tmp_path)
+    monkeypatch.setattr(store_module, "READ_BYTES", small)
+    monkeypatch.setattr(store_module, "OPEN_BYTES", room)
+    store = StateStore(str(partition_directory(tmp_path).parent), 0)
+    mapped: list[str] = []
+    real = store.directory.map
+    monkeypatch.setattr(store.directory, "map", lambda name: (mapped.append(name), real(name))[1])
+    segments = [Segment(**s) for s in store.manifest(2)["operators"][0]["segments"]]
+    first, second = ([b.num_rows for s in segments for _, b in store.batches(s)] for _ in range(2))
+    assert first == second == [2, 2, 2, 2]
+    assert len(mapped) == opened
 
 
 def test_edge_counts_and_results_are_kept(tmp_path: Path) -> None:
