@@ -161,7 +161,7 @@ class MJoinStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         self._batch: Offset | None = None  # the end of the newest batch that was planned
         self._planned = False  # since metrics were last reported
         self._delivered = {s.alias: time.monotonic() for s in spec.sources}  # when each last had something new
-        self._times = time.monotonic(), time.monotonic()  # of the last two batches; before them, of the beginning
+        self._times = (time.monotonic(),) * 2  # of the last two batches; before them, of the beginning, twice the same
 
     # --- offsets ---------------------------------------------------------------------------------------------
 

@@ -296,6 +296,7 @@ class Csv:
                 # Only the names matter here; as text, since a guess at the types could fail.
                 as_text = pacsv.ConvertOptions(default_column_type=pa.string())
                 present = self._open(file.open_text(), self.encoding, block_bytes, as_text).schema.names
+                self._check_header(present, schema)
             names = match(present, columns)
             self._check_blanks(present, columns, names)
             parsed = {
@@ -372,6 +373,15 @@ class Csv:
             ),
             convert_options=convert,
         )
+
+    def _check_header(self, present: Sequence[str], schema: pa.Schema) -> None:
+        """A file that lacks some columns has NULLs there; with none of them it is read in a wrong way."""
+        known = {name.casefold() for name in schema.names}
+        if not any(name.strip().casefold() in known for name in present):
+            raise pa.ArrowInvalid(
+                f"its first line, '{self.separator.join(present)[:80]}', names no column of the schema: see options "
+                "'sep' and 'header'"
+            )
 
     def _check_blanks(self, present: Sequence[str], columns: Sequence[str], names: Sequence[str | None]) -> None:
         """`k, s` in a header names ' s': the column would be NULL, and nobody would know why."""

@@ -353,7 +353,8 @@ class FileSource:
         column = f", column '{cause.column}'" if isinstance(cause, ColumnError) else ""
         return SourceError(
             f"source '{self._alias}': '{path}'{column} cannot be read: {cause}. "
-            f"Correct or remove the file, or compare it with option 'source.{self._alias}.schema'"
+            f"Compare it with option 'source.{self._alias}.schema'. If the file is wrong, correct or remove it, and "
+            f"set option 'source.{self._alias}.failOnDataLoss' to false for the run that goes on without what it was"
         )
 
 

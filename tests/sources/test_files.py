@@ -587,6 +587,10 @@ def test_csv_header_goes_by_name(tmp_path: Path) -> None:
     with pytest.raises(SourceError, match=r"f\.csv', column 'name' cannot be read: the header has it as ' Name'"):
         csv_rows(tmp_path, "id, Name\n1,x\n", "id INT, name STRING", header="true")
     assert csv_rows(tmp_path, "id, name\n1,x\n", "id INT, ` name` STRING", header="true") == [(1, "x")]
+    with pytest.raises(SourceError, match=r"first line, 'id,name', names no column of the schema: see options 'sep'"):
+        csv_rows(tmp_path, "id,name\n1,x\n", "id INT, name STRING", header="true", sep=";")
+    with pytest.raises(SourceError, match=r"'1,x', names no column.*'header'.*'source.s.failOnDataLoss' to false"):
+        csv_rows(tmp_path, "1,x\n2,y\n", "id INT, name STRING", header="true")
 
 
 def test_csv_dialects(tmp_path: Path) -> None:
