@@ -5,10 +5,8 @@ written to divide: segments are mapped, and a part is a filter over them.
 
     buckets 0..63 of all inputs                     too large
       ├─ buckets 0..7 of those with the main class, all of the others
-      │    ├─ buckets 0..2 of another key, in the inputs that have it, and so on by digits of its hash
+      │    ├─ digit 0 of another key, in the inputs that have it
       │    │    ├─ rows 0..9999 of the largest     a key that is too frequent: block by block
-
-Every piece reads all that is not divided, so neighbours that fit together are one.
 """
 
 from __future__ import annotations
@@ -23,7 +21,6 @@ from spark_mjoin.join.emitted import not_yet
 from spark_mjoin.join.operator import Bound
 from spark_mjoin.model import Array, JoinSpec
 from spark_mjoin.state.buckets import (
-    BUCKETS,
     DIGITS,
     MAX_DEPTH,
     bucket_class,
@@ -39,7 +36,6 @@ from spark_mjoin.state.table import Table, index_bytes
 HOT = 0.75  # of the rows of a part in one digit: dividing by the key does not help
 FAN_OUT = 8  # pieces that a division aims at
 READ_ROWS = 1 << 14  # rows that are looked at together
-_BUCKET = -1  # a depth: the bucket of a key comes before the first digit of its hash
 
 
 @dataclass(frozen=True)
@@ -48,7 +44,7 @@ class Part:
 
     input: int
     buckets: tuple[int, ...] | None = None  # of the input's own; None: all
-    digits: tuple[tuple[int, int, tuple[int, ...]], ...] = ()  # (key class, depth, any of these digits)
+    digits: tuple[tuple[int, int, int], ...] = ()  # (key class, depth, digit)
     block: tuple[int, int] | None = None  # the rows low..high-1 of those that pass the rest
 
     def read(self, state: OperatorState, store: StateStore) -> Iterator[pa.RecordBatch]:
@@ -79,25 +75,11 @@ class Part:
 
     def _of_digits(self, spec: JoinSpec, batch: pa.RecordBatch) -> pa.RecordBatch:
         keep = None
-        for key_class, depth, digits in self.digits:
+        for key_class, depth, digit in self.digits:
             hashes = hash_array(batch.column(_key_name(spec, self.input, key_class)))
-            wanted = np.zeros(_count(depth), bool)
-            wanted[list(digits)] = True
-            found = wanted[_digits(hashes, depth)]
-            keep = found if keep is None else keep & found
+            same = digits_of_hashes(hashes, depth) == digit
+            keep = same if keep is None else keep & same
         return batch if keep is None else batch.filter(pa.array(keep))
-
-    def with_next(self, other: Part) -> Part:
-        """The rows of two parts that the same division has cut, one behind the other."""
-        joined = self
-        if self.buckets is not None and other.buckets is not None and self.buckets != other.buckets:
-            joined = replace(joined, buckets=self.buckets + other.buckets)
-        if self.digits != other.digits:
-            *before, (key_class, depth, digits) = self.digits
-            joined = replace(joined, digits=(*before, (key_class, depth, digits + other.digits[-1][2])))
-        if self.block is not None and other.block is not None and self.block != other.block:
-            joined = replace(joined, block=(self.block[0], other.block[1]))
-        return joined
 
 
 def _pooled(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
@@ -154,31 +136,12 @@ class _Division:
     def pieces(self, parts: tuple[Part, ...], rows: list[int]) -> Iterator[tuple[Part, ...]]:
         if not all(rows):
             return  # an input without rows here: no combinations
-        if self._fits(rows) or max(rows) == 1:
+        sizes = [self._bytes(i, n) for i, n in enumerate(rows)]
+        if sum(sizes) <= self.area or max(rows) == 1:
             yield parts
             return
-        sizes = [self._bytes(i, n) for i, n in enumerate(rows)]
-        for smaller, fewer in self._packed(self._by_key(parts, rows, sizes) or self._by_block(parts, rows, sizes)):
+        for smaller, fewer in self._by_key(parts, rows, sizes) or self._by_block(parts, rows, sizes):
             yield from self.pieces(smaller, fewer)
-
-    def _fits(self, rows: Sequence[int]) -> bool:
-        return sum(self._bytes(i, n) for i, n in enumerate(rows)) <= self.area
-
-    def _packed(self, pieces: list[Piece]) -> list[Piece]:
-        """Neighbours of one division put together again where that fits: each piece reads all that is not divided."""
-        out: list[Piece] = []
-        for parts, rows in pieces:
-            if not all(rows):
-                continue
-            if out:
-                before, counted = out[-1]
-                changed = [mine != other for mine, other in zip(before, parts, strict=True)]
-                both = [a + b if c else a for a, b, c in zip(counted, rows, changed, strict=True)]
-                if self._fits(both):
-                    out[-1] = tuple(mine.with_next(other) for mine, other in zip(before, parts, strict=True)), both
-                    continue
-            out.append((parts, rows))
-        return out
 
     def _by_key(self, parts: tuple[Part, ...], rows: list[int], sizes: list[int]) -> list[Piece]:
         """By the key whose inputs have most of the bytes: by bucket or, below that, by digit of its hash."""
@@ -194,36 +157,27 @@ class _Division:
             buckets = parts[members[main][0]].buckets
             assert buckets is not None
             if key_class == main and len(buckets) > 1:
-                return self._by_bucket(parts, rows, buckets, members[main])
+                return self._by_bucket(parts, rows, buckets)
             if divided := self._by_digit(parts, rows, sizes, key_class, members[key_class]):
                 return divided
         return []
 
-    def _by_bucket(
-        self, parts: tuple[Part, ...], rows: list[int], buckets: tuple[int, ...], members: list[int]
-    ) -> list[Piece]:
+    def _by_bucket(self, parts: tuple[Part, ...], rows: list[int], buckets: tuple[int, ...]) -> list[Piece]:
         """Fewer buckets of the inputs with the main class."""
         out = []
         step = max(1, len(buckets) // FAN_OUT)
         for low in range(0, len(buckets), step):
             some = buckets[low : low + step]
-            smaller = tuple(replace(p, buckets=some) if i in members else p for i, p in enumerate(parts))
-            fewer = [self.rows(p) if i in members else rows[i] for i, p in enumerate(smaller)]
+            smaller = tuple(p if p.buckets is None else replace(p, buckets=some) for p in parts)
+            fewer = [n if p.buckets is None else self.rows(p) for p, n in zip(smaller, rows, strict=True)]
             out.append((smaller, fewer))
         return out
 
     def _by_digit(
         self, parts: tuple[Part, ...], rows: list[int], sizes: list[int], key_class: int, members: list[int]
     ) -> list[Piece]:
-        """By a digit of the hash of a key, unless most rows have the same one.
-
-        The first one of a key that is not the main class is its bucket: inputs that are clustered by it read no more
-        of their segments than they need.
-        """
-        spec = self.state.spec
+        """By a digit of the hash of a key, unless most rows have the same one."""
         depth = sum(c == key_class for c, _, _ in parts[members[0]].digits)
-        if key_class != main_class(spec):
-            depth -= 1  # _BUCKET is the first
         if depth >= MAX_DEPTH:
             return []
         counts = {i: self._census(parts[i], key_class, depth) for i in members}
@@ -231,12 +185,9 @@ class _Division:
         if counts[largest].max() > HOT * rows[largest]:
             return []
         out = []
-        for digit in range(_count(depth)):
-            smaller = list(parts)
-            for i in members:
-                clustered = depth == _BUCKET and bucket_class(spec, i) == key_class
-                buckets = (digit,) if clustered else parts[i].buckets
-                smaller[i] = replace(parts[i], buckets=buckets, digits=(*parts[i].digits, (key_class, depth, (digit,))))
+        for digit in range(DIGITS):
+            chosen = (key_class, depth, digit)
+            smaller = [replace(p, digits=(*p.digits, chosen)) if i in counts else p for i, p in enumerate(parts)]
             out.append((tuple(smaller), [int(counts[i][digit]) if i in counts else n for i, n in enumerate(rows)]))
         return out
 
@@ -263,25 +214,16 @@ class _Division:
 
     def _census(self, part: Part, key_class: int, depth: int) -> Array:
         """How many rows of a part have each digit."""
-        counts = np.zeros(_count(depth), np.int64)
+        counts = np.zeros(DIGITS, np.int64)
         name = _key_name(self.state.spec, part.input, key_class)
         for batch in part.read(self.state, self.store):
             hashes = hash_array(batch.column(name))
-            counts += np.bincount(_digits(hashes, depth), minlength=len(counts))
+            counts += np.bincount(digits_of_hashes(hashes, depth), minlength=DIGITS)
         return counts
 
     def _bytes(self, input: int, rows: int) -> int:
         """What so many rows of an input need in memory, judged by the segments."""
         return int(rows * self.state.stored_row_bytes(input)) + index_bytes(rows, hashed=True)
-
-
-def _digits(hashes: Array, depth: int) -> Array:
-    return of_hashes(hashes) if depth == _BUCKET else digits_of_hashes(hashes, depth)
-
-
-def _count(depth: int) -> int:
-    """How many digits there are at a depth."""
-    return BUCKETS if depth == _BUCKET else DIGITS
 
 
 def _key_name(spec: JoinSpec, input: int, key_class: int) -> str:

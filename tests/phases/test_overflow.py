@@ -5,7 +5,6 @@ import signal
 import tempfile
 from collections import Counter
 from collections.abc import Callable, Iterator
-from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -195,29 +194,6 @@ def test_a_bucket_larger_than_the_work_area_is_divided(tmp_path: Path, monkeypat
     assert all(any(part.digits for part in parts) for parts in pieces)
     assert not any(part.block for parts in pieces for part in parts)
     assert run.counts[-1]["memoryPeakBytes"] < (96 << 10) + (24 << 10)
-
-
-def test_a_division_reads_and_makes_no_more_pieces_than_it_needs(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(overflow, "LEAST_AREA", 24 << 10)
-    real, pieces = disk._Division._packed, pieces_of_passes(monkeypatch)
-
-    def packed(division: disk._Division, cut: list[disk.Piece]) -> list[disk.Piece]:
-        found = real(division, cut)
-        for (first, few), (second, more) in pairwise(found):
-            both = [a + b if p != q else a for a, b, p, q in zip(few, more, first, second, strict=True)]
-            assert not division._fits(both), "two pieces that could be one"
-        return found
-
-    monkeypatch.setattr(disk._Division, "_packed", packed)
-    given = {alias: arrivals(n, 3, size, 1000) for n, (alias, size) in enumerate({"a": 50, "b": 800, "c": 800}.items())}
-    run = Run(given, CHAIN, tmp_path, memory="64k").to_the_end()
-    run.check()
-    digits = [digits for parts in pieces for part in parts for _, _, digits in part.digits]
-    assert any(len(each) > 1 for each in digits)
-    of_c = [parts[2] for parts in pieces if parts[2].digits]  # which does not have the main class
-    assert of_c and all(part.buckets is not None for part in of_c), "it is clustered by the key that it is divided by"
 
 
 def test_a_key_larger_than_the_work_area_is_joined_block_by_block(
