@@ -5,6 +5,7 @@ import os
 import re
 import shutil
 import sys
+import tempfile
 from pathlib import Path
 from typing import Any
 
@@ -14,8 +15,8 @@ from hypothesis import HealthCheck, settings
 from tests.spark.archive import java_options, python_path
 
 MEMORY = Path("/dev/shm")  # Linux's files in memory, where that has room: tests write many small ones and sync them all
-if MEMORY.is_dir() and shutil.disk_usage(MEMORY).free > 4 << 30:
-    os.environ.setdefault("PYTEST_DEBUG_TEMPROOT", str(MEMORY))
+if "TMPDIR" not in os.environ and MEMORY.is_dir() and shutil.disk_usage(MEMORY).free > 4 << 30:
+    os.environ["TMPDIR"] = tempfile.tempdir = str(MEMORY)
 
 os.environ["PYTHONPATH"] = python_path()
 os.environ["PYSPARK_PYTHON"] = os.environ["PYSPARK_DRIVER_PYTHON"] = sys.executable
@@ -36,7 +37,7 @@ settings.register_profile(
 settings.load_profile("default")
 
 
-LONG = ("tests/jar/", "tests/spark/", "tests/docs/", "tests/test_demo", "tests/test_package")  # they start JVMs
+LONG = ("tests/jar/", "tests/spark/", "tests/docs/")  # they start JVMs
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
@@ -46,12 +47,12 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 
 @pytest.hookimpl(optionalhook=True)
 def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
-    """With `-n`, any process may take any test, except that scenarios of the jar that share a session stay together."""
+    """With `-n`, any process may take any test, except that those that share a JVM of their own stay together."""
     from xdist.scheduler import LoadScopeScheduling
 
     class Scheduler(LoadScopeScheduling):
         def _split_scope(self, nodeid: str) -> str:
             shared = re.search(r"::test_with_the_jar\[(\w[\w.-]*?)-(?:test|oracle|differential)_", nodeid)
-            return shared[1] if shared else nodeid
+            return shared[1] if shared else re.sub(r"(test_programs.py)::.*", r"\1", nodeid)
 
     return Scheduler(config, log)

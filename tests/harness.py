@@ -10,10 +10,13 @@ Faults are data: a schedule says what happens at each batch.
     LIMITED   a downstream LIMIT is content with the first rows: tasks are cut off, and Spark goes on
 """
 
+import atexit
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
+from functools import cache
 from itertools import islice
 from pathlib import Path
+from typing import Any
 
 import pyarrow as pa
 from pyspark.sql.datasource import CaseInsensitiveDict
@@ -26,6 +29,29 @@ from tests.scripted import SCRIPTS
 OK, CRASH, TORN, TWICE, ABANDONED, LIMITED = "ok", "crash", "torn", "twice", "abandoned", "limited"
 
 Rows = Counter[tuple[object, ...]]
+
+
+@cache
+def _duckdb() -> Any:
+    """One for the process: to make another takes longer than most of what it is asked."""
+    import duckdb  # here, or what Spark holds of this module at the end of the process keeps it from being unloaded
+
+    connection = duckdb.connect(config={"threads": 1})
+    connection.execute("SET TimeZone = 'UTC'")
+    atexit.register(_duckdb.cache_clear)  # while there still is a library that closes it
+    return connection
+
+
+def duckdb_join(query: str, tables: Mapping[str, pa.Table]) -> pa.Table:
+    """What duckdb gives for a query over these tables."""
+    connection = _duckdb()
+    for alias, table in tables.items():
+        connection.register(alias, table)
+    try:
+        return connection.sql(query).to_arrow_table()
+    finally:
+        for alias in tables:
+            connection.unregister(alias)
 
 
 def reader(options: Mapping[str, str]):

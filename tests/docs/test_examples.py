@@ -1,32 +1,10 @@
-"""The examples run by themselves and print what they promise."""
+"""Every example is short where that was promised, listed, and run by a test (see test_programs)."""
 
-import os
-import subprocess
-import sys
 from pathlib import Path
 
-import pytest
+from tests.docs.test_programs import PROMISED
 
-from tests.spark.driver import QUICK, submitted
-
-ROOT = Path(__file__).parent.parent.parent
-EXAMPLES = ROOT / "examples"
-PROMISED = {
-    "quickstart": ["|       1|     Ada|  40.0|    air|", "|       3|    Cleo|  12.5|   road|"],
-    "ad_attribution": ["4 micro-batches", "as computed without Spark: yes", "c > "],
-    "sensors": ["humidity arrived, 0 results", "power arrived, 5 results", "power arrived, 11 results", "|ventilate|"],
-}
-
-
-@pytest.mark.parametrize("name", PROMISED)
-def test_example_prints_what_it_promises(name: str, tmp_path: Path) -> None:
-    command = [sys.executable, str(EXAMPLES / f"{name}.py")]
-    environment = {**os.environ, **submitted(QUICK)}
-    run = subprocess.run(command, cwd=tmp_path, env=environment, capture_output=True, text=True, timeout=280)
-    assert run.returncode == 0, run.stderr[-3000:]
-    for line in PROMISED[name]:
-        assert line in run.stdout, run.stdout
-    assert not list(tmp_path.iterdir()), "an example leaves nothing behind"
+EXAMPLES = Path(__file__).parents[2] / "examples"
 
 
 def test_every_example_is_tested_and_listed() -> None:

@@ -25,8 +25,8 @@ from pyspark.sql.types import StructType
 
 import spark_mjoin
 from spark_mjoin import metrics_of
-from tests.harness import rows
-from tests.spark.joins import FileJoin, duckdb_join
+from tests.harness import duckdb_join, rows
+from tests.spark.joins import FileJoin
 
 CLASSIC = ("enable",)
 BOTH = ("enable", "connect")

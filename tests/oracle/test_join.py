@@ -3,7 +3,6 @@
 import tempfile
 from pathlib import Path
 
-import duckdb
 import pyarrow as pa
 import pytest
 from hypothesis import given
@@ -13,18 +12,14 @@ from spark_mjoin.errors import OptionError
 from spark_mjoin.join import operator
 from spark_mjoin.kernel import slow
 from tests.examples import examples
-from tests.harness import ABANDONED, LIMITED, Rows, reader, rows, run, scripted
+from tests.harness import ABANDONED, LIMITED, Rows, duckdb_join, reader, rows, run, scripted
 from tests.oracle.cases import Case, cases
 
 
 def duckdb_rows(case: Case, upto: int | None = None) -> Rows:
     """The answer for the rows of the first `upto` batches of every source; of all by default."""
-    with duckdb.connect() as connection:
-        connection.execute("SET TimeZone = 'UTC'")
-        for alias, script in case.scripts.items():
-            table = pa.concat_tables(script[:upto]) if script[:upto] else script[0].slice(0, 0)
-            connection.register(alias, table)
-        return rows(connection.sql(case.query).to_arrow_table())
+    arrived = {alias: script[:upto] or [script[0].slice(0, 0)] for alias, script in case.scripts.items()}
+    return rows(duckdb_join(case.query, {alias: pa.concat_tables(script) for alias, script in arrived.items()}))
 
 
 def mjoin_rows(case: Case) -> Rows:

@@ -7,7 +7,6 @@ from itertools import permutations
 from pathlib import Path
 from unittest.mock import patch
 
-import duckdb
 import numpy as np
 import pyarrow as pa
 import pytest
@@ -24,7 +23,7 @@ from spark_mjoin.schema import canonical_schema
 from spark_mjoin.state.manifests import Manifests
 from spark_mjoin.state.operator import OperatorState
 from tests.examples import examples
-from tests.harness import CRASH, OK, TORN, TWICE, ReadAllAvailable, Rows, reader, rows, run, scripted
+from tests.harness import CRASH, OK, TORN, TWICE, ReadAllAvailable, Rows, duckdb_join, reader, rows, run, scripted
 from tests.oracle.cases import Case, cases
 
 
@@ -106,10 +105,7 @@ def test_orders_are_planned_with_the_offset(
             words.append({manifest["orders"][0] for manifest in manifests})
             flushed += sum(manifest["batch"]["rowsFlushed"] for manifest in manifests)
             start = end
-    with duckdb.connect() as connection:
-        for alias, script in scripts.items():
-            connection.register(alias, pa.concat_tables(script))
-        assert rows(results) == rows(connection.sql(STAR).to_arrow_table())
+    assert rows(results) == rows(duckdb_join(STAR, {a: pa.concat_tables(script) for a, script in scripts.items()}))
     assert bool(budget) == bool(flushed)
     assert planned[0] is None  # nothing is known yet
     assert planned[5][0][0] == [2, 1] and planned[5][0][1] == [2, 0]

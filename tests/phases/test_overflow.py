@@ -18,8 +18,7 @@ from spark_mjoin.phases import cleanup, disk, overflow
 from spark_mjoin.phases.disk import Part
 from spark_mjoin.state.manifests import Manifests
 from spark_mjoin.state.store import FAN_OUT, KEPT_VERSIONS
-from tests.harness import ReadAllAvailable, Rows, reader, rows, scripted
-from tests.oracle.test_join import duckdb
+from tests.harness import ReadAllAvailable, Rows, duckdb_join, reader, rows, scripted
 
 STAR = "SELECT a.k, a.v AS av, b.v AS bv, c.v AS cv FROM a JOIN b ON a.k = b.k JOIN c ON a.k = c.k"
 CHAIN = "SELECT a.k, a.v AS av, b.v AS bv, c.v AS cv FROM a JOIN b ON a.k = b.k JOIN c ON b.v = c.v"
@@ -102,10 +101,7 @@ class Run:
             assert (twice, missing) == (0, 0), f"{twice} rows too many, {missing} missing of {of_duckdb.total()}"
 
     def expected(self) -> pa.Table:
-        with duckdb.connect() as connection:
-            for alias, table in self.tables.items():
-                connection.register(alias, table)
-            return connection.sql(self.query).to_arrow_table()
+        return duckdb_join(self.query, self.tables)
 
 
 def counted(table: pa.Table) -> pa.Table:

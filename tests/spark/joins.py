@@ -19,14 +19,13 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, ClassVar
 
-import duckdb
 import pyarrow as pa
 import pyarrow.csv as pacsv
 import pyarrow.parquet as pq
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.streaming import StreamingQuery
 
-from tests.harness import Rows, rows
+from tests.harness import Rows, duckdb_join, rows
 
 STAR = "SELECT a.k, a.x, b.y, c.z FROM a JOIN b ON a.k = b.k JOIN c ON a.k = c.k"
 CHAIN = "SELECT a.k, a.x, b.y, c.z FROM a JOIN b ON a.k = b.k JOIN c ON b.y = c.z"
@@ -146,14 +145,6 @@ def write(table: pa.Table, path: Path, source: dict[str, str]) -> None:
         pacsv.write_csv(table, path, pacsv.WriteOptions(include_header=header))
     else:
         path.write_text("".join(json.dumps(row, default=str) + "\n" for row in table.to_pylist()))
-
-
-def duckdb_join(query: str, tables: dict[str, pa.Table]) -> pa.Table:
-    with duckdb.connect() as connection:
-        connection.execute("SET TimeZone = 'UTC'")
-        for alias, table in tables.items():
-            connection.register(alias, table)
-        return connection.sql(query).to_arrow_table()
 
 
 def positions(query: StreamingQuery, alias: str) -> list[tuple[int, int]]:
