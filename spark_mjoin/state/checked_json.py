@@ -24,12 +24,23 @@ def publish(directory: Directory, name: str, attempt: str, body: dict[str, Any])
 
 
 def read(directory: Directory, name: str) -> dict[str, Any]:
-    """The contents of a file, checked; FileNotFoundError when it is not there."""
-    path = directory.path(name)
+    """What a file says, checked; FileNotFoundError when it is not there."""
+    return parsed(checked(directory, name), directory.path(name))
+
+
+def checked(directory: Directory, name: str) -> bytes:
+    """The JSON of a file, after its checksum was found to be right; FileNotFoundError when it is not there."""
     contents = directory.read(name)
     crc, _, text = contents[:-1].partition(b" ")
     if contents[-1:] != b"\n" or b"%08x" % zlib.crc32(text) != crc:
-        raise StateError(f"state file {path} is damaged: its checksum is wrong; restore it, or use a new checkpoint")
+        raise StateError(
+            f"state file {directory.path(name)} is damaged: its checksum is wrong; restore it, or use a new checkpoint"
+        )
+    return text
+
+
+def parsed(text: bytes, path: str) -> dict[str, Any]:
+    """What the checked JSON of a file says, if it is of a format that is known here."""
     body: dict[str, Any] = json.loads(text)
     if body["format"] not in READABLE:
         raise StateError(

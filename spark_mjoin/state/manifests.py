@@ -6,6 +6,9 @@ See store.py for what a manifest is and how it comes to be.
 from __future__ import annotations
 
 import re
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from functools import lru_cache
 from typing import Any
 
 from spark_mjoin.errors import StateError
@@ -30,15 +33,41 @@ class Manifests:
 
     def manifest(self, version: int) -> dict[str, Any]:
         """The manifest of a version, checked, in the form that is written today."""
-        name = manifest_name(version)
-        try:
+        with self._named(version) as name:
             return _today(checked_json.read(self.directory, name))
+
+    def files(self, version: int) -> tuple[tuple[str, ...], ...]:
+        """The files that each operator of a version needs, of a manifest that is checked as well.
+
+        Every commit asks for those of all kept versions, so manifests that are the same as before are not parsed again.
+        """
+        with self._named(version) as name:
+            return _files(checked_json.checked(self.directory, name), self.directory.path(name))
+
+    @contextmanager
+    def _named(self, version: int) -> Iterator[str]:
+        """The name of a manifest, to do something with it that fails when it is not there."""
+        try:
+            yield manifest_name(version)
         except FileNotFoundError:
             kept = ", ".join(map(str, self.versions())) or "none"
             raise StateError(
                 f"state version {version} is not in {self.directory.location} (kept: {kept}); the checkpoint and "
                 "'stateLocation' are not of the same time: restore both, or start with a new checkpoint"
             ) from None
+
+
+@lru_cache(maxsize=8)  # of two partitions in a worker
+def _files(manifest: bytes, path: str) -> tuple[tuple[str, ...], ...]:
+    return tuple(files_of(figures) for figures in _today(checked_json.parsed(manifest, path))["operators"])
+
+
+def files_of(figures: Mapping[str, Any]) -> tuple[str, ...]:
+    """The files that an operator of a manifest needs."""
+    names = [s["name"] for s in figures["segments"]]
+    if figures.get("promises"):
+        names += [figures["promises"]["file"], *(s["name"] for s in figures["promises"]["purged"])]
+    return tuple(names)
 
 
 def _today(manifest: dict[str, Any]) -> dict[str, Any]:

@@ -46,7 +46,7 @@ from spark_mjoin.state.buckets import BUCKETS, of_hashes
 from spark_mjoin.state.columns import fixed_values, hash_array
 from spark_mjoin.state.directory import ChecksumStream
 from spark_mjoin.state.groups import Groups
-from spark_mjoin.state.manifests import Manifests, manifest_name, versions_in
+from spark_mjoin.state.manifests import Manifests, files_of, manifest_name, versions_in
 from spark_mjoin.state.operator import OperatorState, Segment
 from spark_mjoin.state.partition import PartitionState
 from spark_mjoin.state.progress import Progress
@@ -158,8 +158,8 @@ class StateStore(Manifests):
         """Whether the manifest of a state's version names the files that it has."""
         if not self.has(state.version):
             return False
-        published = [sorted(_files(figures)) for figures in self.manifest(state.version)["operators"]]
-        return published == [sorted(_files(_figures(operator))) for operator in state.operators]
+        published = [sorted(names) for names in self.files(state.version)]
+        return published == [sorted(files_of(_figures(operator))) for operator in state.operators]
 
     def _fill(self, state: PartitionState, manifest: dict[str, Any], grown: Callable[[PartitionState], None]) -> None:
         """Put into an empty or an older state the rows and figures of a manifest."""
@@ -633,7 +633,7 @@ class StateStore(Manifests):
         That is no reason to fail: this batch does not need it, and is committed. It goes as it gets old.
         """
         try:
-            needed = {name for v in kept for figures in self.manifest(v)["operators"] for name in _files(figures)}
+            needed = {name for v in kept for of_operator in self.files(v) for name in of_operator}
         except StateError as e:
             log.warning("files that are not needed any more stay for now: %s", e)
             return []
@@ -678,14 +678,6 @@ def _admitted(figures: Mapping[str, Any], member: int) -> Admitted:
         return Admitted.from_json(figures["admitted"][member])
     dropped = figures["progress"]["dropped"][member] if figures.get("progress") else 0
     return Admitted.whole(figures["rows"][member] - dropped)
-
-
-def _files(figures: Mapping[str, Any]) -> Iterator[str]:
-    """The files that an operator of a manifest needs."""
-    yield from (s["name"] for s in figures["segments"])
-    if figures.get("promises"):
-        yield figures["promises"]["file"]
-        yield from (s["name"] for s in figures["promises"]["purged"])
 
 
 def _text(body: Any) -> str:

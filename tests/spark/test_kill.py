@@ -35,23 +35,10 @@ def oracle_the_driver_and_the_jvm_are_killed_at_random_moments(tmp_path: Path, s
         assert driver.results() == join.expected()
 
 
-def oracle_python_workers_are_killed_at_random_moments(tmp_path: Path) -> None:
-    dice = random.Random(2)
-    join = FileJoin(tmp_path, options=LIMITED).fill(files=8)
-    with Driver(join, master="local[2,20]") as driver:
-        killed = 0
-        for committed in range(1, 6):
-            if driver.wait_for_batches(committed):
-                time.sleep(dice.uniform(0, 0.3))
-                killed += driver.kill("workers")
-        driver.run_until_it_ends(most_starts=1)
-        assert killed > 2
-        assert driver.results() == join.expected()
-
-
 @pytest.mark.parametrize("options", [LIMITED, CRAMPED], ids=["in memory", "overflowing"])
-def oracle_tasks_die_or_fail_at_exact_places(tmp_path: Path, options: dict[str, str]) -> None:
-    """Every place of a commit, spread over the versions; Spark runs the task again, in another worker or the same."""
+def oracle_tasks_die_or_fail_at_exact_places_and_random_moments(tmp_path: Path, options: dict[str, str]) -> None:
+    """Every place of a commit, spread over the versions, and any moment of later ones; Spark runs the task again, in
+    another worker or the same."""
     faults = [
         {"when": "torn", "file": "rows-0*1-\\d-a", "what": "worker"},
         {"when": "before", "file": "rows-0*1-\\d-b", "what": "worker"},  # between two segments
@@ -67,9 +54,16 @@ def oracle_tasks_die_or_fail_at_exact_places(tmp_path: Path, options: dict[str, 
         {"when": "before", "file": "version-0*6[.]", "what": "raise"},
         {"when": "after", "file": "version-0*6[.]", "what": "raise"},
     ]
-    join = FileJoin(tmp_path, options=options).fill(files=10, rows=15, keys=15)
+    join = FileJoin(tmp_path, options=options).fill(files=12, rows=15, keys=15)
+    dice = random.Random(2)
     with Driver(join, faults, master="local[2,20]") as driver:
+        killed = 0
+        for committed in (6, 7, 8):
+            if driver.wait_for_batches(committed):
+                time.sleep(dice.uniform(0, 0.3))
+                killed += driver.kill("workers")
         driver.run_until_it_ends(most_starts=1)
+        assert killed > 1
         assert driver.missed() == []
         assert driver.results() == join.expected()
     leftovers = [p.name for p in join.state_files("partition-*/.tmp-*")]

@@ -17,8 +17,10 @@ from spark_mjoin.metrics import EdgeCounts, edges_from_json, edges_to_json
 from spark_mjoin.planner.tree import layout
 from spark_mjoin.state import columns
 from spark_mjoin.state import directory as directory_module
+from spark_mjoin.state import manifests as manifests_module
 from spark_mjoin.state import store as store_module
 from spark_mjoin.state.directory import ChecksumStream, Directory
+from spark_mjoin.state.manifests import Manifests
 from spark_mjoin.state.operator import Segment
 from spark_mjoin.state.source_log import MERGE_FILES, DurableLog
 from spark_mjoin.state.store import FAN_OUT, KEPT_VERSIONS, StateStore
@@ -169,6 +171,29 @@ def test_an_unknown_format_is_refused_by_number(tmp_path: Path) -> None:
     store_module.checked_json.publish(location, manifest.name, "test", {**body, "format": 99})
     with pytest.raises(StateError, match="format 99"):
         StateStore(str(partition_directory(tmp_path).parent), 0).manifest(1)
+
+
+def test_a_manifest_that_names_files_is_parsed_once_and_checked_every_time(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    run(options(3), tmp_path)
+    place = partition_directory(tmp_path)
+    manifests = Manifests(str(place.parent), 0)
+    parsed = []
+    monkeypatch.setattr(store_module.checked_json, "parsed", lambda text, path: parsed.append(path) or json.loads(text))
+    manifests_module._files.cache_clear()
+    (named,) = manifests.files(3)
+    assert sorted(named) == sorted(p.name for p in place.glob("rows-*"))
+    assert manifests.files(3) == (named,)
+    assert len(parsed) == 1
+    assert manifests.files(2) != (named,)
+    assert len(parsed) == 2
+    damage_flip(place / "version-000000000003.json")
+    with pytest.raises(StateError, match=r"version-000000000003.json is damaged"):
+        manifests.files(3)
+    (place / "version-000000000003.json").unlink()
+    with pytest.raises(StateError, match=r"state version 3 is not in .* \(kept: 1, 2\)"):
+        manifests.files(3)
 
 
 def test_a_missing_state_directory_is_an_error_and_not_a_fresh_start(tmp_path: Path) -> None:
