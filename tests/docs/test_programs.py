@@ -4,10 +4,7 @@ import json
 import os
 import re
 import shutil
-import signal
-import subprocess
 import sys
-import zipfile
 from collections.abc import Iterator
 from dataclasses import asdict
 from pathlib import Path
@@ -18,8 +15,10 @@ import pytest
 
 from spark_mjoin import shim
 from tests.docs.programs import Outcome, Program
+from tests.jar.test_build import build_wheel
 from tests.spark.archive import STARTUP
 from tests.spark.driver import QUICK, submitted
+from tests.spark.processes import run_with_children
 
 ROOT = Path(__file__).parents[2]
 PAGES = ("punctuations", "shedding", "windows")
@@ -38,11 +37,7 @@ def blocks(page: str, language: str) -> list[str]:
 def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """What an installation of the wheel consists of, unpacked away from the repository."""
     place = tmp_path_factory.mktemp("wheel")
-    build = [sys.executable, "-m", "hatchling", "build", "-t", "wheel", "-d", str(place)]
-    subprocess.run(build, cwd=ROOT, check=True, capture_output=True)
-    (file,) = place.glob("*.whl")
-    with zipfile.ZipFile(file) as archive:
-        archive.extractall(place / "unpacked")
+    build_wheel(ROOT, place)[0].extractall(place / "unpacked")
     return place / "unpacked"
 
 
@@ -64,15 +59,7 @@ class Runs:
         requests, outcomes, log = (self.root / name for name in ("requests.json", "outcomes.json", "log"))
         requests.write_text(json.dumps([asdict(program) for program in self.programs]))
         command = [sys.executable, str(Path(__file__).with_name("programs.py")), str(requests), str(outcomes)]
-        with log.open("w") as errors:
-            child = subprocess.Popen(
-                command, cwd=self.work, env=environment, stdout=errors, stderr=errors, start_new_session=True
-            )
-            try:
-                child.wait(400)
-            finally:
-                if child.poll() is None:
-                    os.killpg(child.pid, signal.SIGKILL)
+        run_with_children(command, log, environment, self.work)
         assert outcomes.exists(), log.read_text()[-3000:]
         self.outcomes = {name: Outcome(**found) for name, found in json.loads(outcomes.read_text()).items()}
 

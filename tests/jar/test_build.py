@@ -27,27 +27,29 @@ def checkout(directory: Path) -> Path:
     return directory
 
 
-def build_wheel(directory: Path, **environment: str) -> tuple[list[str], str]:
-    """The names in the wheel, and what the build said."""
+def build_wheel(source: Path, directory: Path, **environment: str) -> tuple[zipfile.ZipFile, str]:
+    """The wheel, and what the build said."""
     done = subprocess.run(
-        [sys.executable, "-m", "hatchling", "build", "-t", "wheel", "-d", str(directory / "dist")],
-        cwd=directory, env={**os.environ, **environment}, capture_output=True, text=True, check=True,
+        [sys.executable, "-m", "hatchling", "build", "-t", "wheel", "-d", str(directory)],
+        cwd=source, env={**os.environ, **environment}, capture_output=True, text=True, check=True,
     )  # fmt: skip
-    (wheel,) = (directory / "dist").glob("*.whl")
-    with zipfile.ZipFile(wheel) as archive:
-        return archive.namelist(), done.stdout + done.stderr
+    (wheel,) = directory.glob("*.whl")
+    return zipfile.ZipFile(wheel), done.stdout + done.stderr
 
 
 @needs_a_jdk
 def test_the_wheel_has_the_jar(tmp_path: Path) -> None:
-    names, _ = build_wheel(checkout(tmp_path / "checkout"))
+    wheel, _ = build_wheel(checkout(tmp_path / "checkout"), tmp_path / "dist")
+    names = wheel.namelist()
     assert "spark_mjoin/jars/spark-mjoin.jar" in names
     assert not [name for name in names if name.endswith(".java")]
 
 
 def test_without_a_jdk_the_build_says_so_and_goes_on(tmp_path: Path) -> None:
     (tmp_path / "bin").mkdir()
-    names, said = build_wheel(checkout(tmp_path / "checkout"), PATH=str(tmp_path / "bin"), JAVA_HOME="")
+    without = {"PATH": str(tmp_path / "bin"), "JAVA_HOME": ""}
+    wheel, said = build_wheel(checkout(tmp_path / "checkout"), tmp_path / "dist", **without)
+    names = wheel.namelist()
     assert not [name for name in names if name.endswith(".jar")]
     assert "spark_mjoin/__init__.py" in names
     assert "The jar is not built" in said

@@ -2,8 +2,6 @@
 
 import json
 import os
-import signal
-import subprocess
 import sys
 from collections.abc import Callable
 from pathlib import Path
@@ -14,6 +12,7 @@ import spark_mjoin
 from spark_mjoin import shim
 from spark_mjoin.errors import JarError
 from tests.jar.scenarios import SCENARIOS
+from tests.spark.processes import run_with_children
 
 ROOT = Path(__file__).parents[2]
 FAULTS = ROOT / "tests" / "spark" / "faults"
@@ -42,16 +41,8 @@ def run(mode: str, names: list[str], root: Path) -> dict[str, str | None]:
     faults.write_text("[]")
     path = os.pathsep.join([str(FAULTS), *filter(None, [os.environ.get("PYTHONPATH")])])
     environment = {**os.environ, "MJOIN_FAULTS": str(faults), "PYTHONPATH": path}
-    with (root / "log").open("w") as log:
-        child = subprocess.Popen(
-            [sys.executable, "-m", "tests.jar.child", mode, str(root), *names],
-            cwd=ROOT, env=environment, stdout=log, stderr=log, start_new_session=True,
-        )  # fmt: skip
-        try:
-            child.wait(400)
-        finally:
-            if child.poll() is None:
-                os.killpg(child.pid, signal.SIGKILL)
+    command = [sys.executable, "-m", "tests.jar.child", mode, str(root), *names]
+    run_with_children(command, root / "log", environment, ROOT)
     outcome = root / "outcome.json"
     assert outcome.exists(), (root / "log").read_text()[-5000:]
     return dict(json.loads(outcome.read_text()))

@@ -11,9 +11,10 @@ import contextlib
 import json
 import os
 import signal
+import subprocess
 import time
 import uuid
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -134,6 +135,19 @@ def _kind(process: psutil.Process) -> str:
         if "daemon pyspark.worker" in command and parent is not None and parent.cmdline() == process.cmdline():
             return "workers"
     return ""
+
+
+def run_with_children(command: Sequence[str], log: Path, environment: Mapping[str, str], directory: Path) -> None:
+    """Run a program to its end; after a while it and what it has started are killed. The log has what they say."""
+    with log.open("w") as said:
+        child = subprocess.Popen(
+            command, cwd=directory, env=environment, stdout=said, stderr=said, start_new_session=True
+        )
+        try:
+            child.wait(400)
+        finally:
+            if child.poll() is None:
+                os.killpg(child.pid, signal.SIGKILL)
 
 
 def wait_until(done: Callable[[], bool], otherwise: str, seconds: float = 120, every: float = 0.02) -> None:
