@@ -9,9 +9,7 @@ from typing import Any
 from spark_mjoin.errors import StateError
 from spark_mjoin.state.directory import Directory
 
-FORMAT = 4  # of what is written
-READABLE = (1, 2, 3, 4)
-# The first had no arrivals in segments, before the third a join was always one operator, before the fourth no row left.
+FORMAT = 1
 
 
 def publish(directory: Directory, name: str, attempt: str, body: dict[str, Any]) -> None:
@@ -42,9 +40,9 @@ def checked(directory: Directory, name: str) -> bytes:
 def parsed(text: bytes, path: str) -> dict[str, Any]:
     """What the checked JSON of a file says, if it is of a format that is known here."""
     body: dict[str, Any] = json.loads(text)
-    if body["format"] not in READABLE:
+    if body["format"] != FORMAT:
         raise StateError(
-            f"state file {path} has format {body['format']}; this version of spark_mjoin reads formats "
-            + ", ".join(map(str, READABLE))
+            f"state file {path} has format {body['format']}, and this version of spark_mjoin reads format {FORMAT}: "
+            "go on with the version that wrote it, or start with a new checkpoint"
         )
     return body

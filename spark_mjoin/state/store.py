@@ -302,10 +302,7 @@ class StateStore(Manifests):
             return
         reader = self._reader(segment)
         for number in range(reader.num_record_batches):
-            batch = reader.get_batch(number)
-            if ARRIVED not in batch.schema.names:  # written in the first format, when nothing ever left memory
-                batch = batch.append_column(ARRIVED, pa.array(np.zeros(batch.num_rows, np.int32)))
-            yield None, batch
+            yield None, reader.get_batch(number)
 
     def rows(self, segment: Segment) -> Iterator[pa.RecordBatch]:
         """All rows of a segment; those of a small one together, which is faster where there are many buckets."""

@@ -1,7 +1,7 @@
-"""States that earlier versions wrote are still read: one golden directory per state format.
+"""States that earlier code wrote are still read: golden directories of the state's format.
 
-A change of the format adds a directory, made by `python -m tests.state.test_golden`, and keeps the old ones. Those
-whose names end in `windows` are of a join with windows, from which rows have been dropped; `promises`: by punctuations.
+Until the first release a change of the format writes them anew, by `python -m tests.state.test_golden`. Those whose
+names end in `windows` are of a join with windows, from which rows have been dropped; `promises`: by punctuations.
 """
 
 import json
@@ -109,5 +109,6 @@ def test_a_golden_state_goes_on(format: str, tmp_path: Path) -> None:
 
 
 if __name__ == "__main__":
+    shutil.rmtree(GOLDEN, ignore_errors=True)
     for kind in ("", "windows", "promises"):
         write(GOLDEN / "-".join(filter(None, (f"format-{FORMAT}", kind))), kind)
