@@ -43,9 +43,11 @@ log = logging.getLogger(__name__)
 def run(task: PartitionTask, attempt: str) -> Iterator[pa.RecordBatch]:
     """Give out the results that this batch completes, and commit the next version of the state."""
     with _store(task) as store:
-        counts = BatchCounts([0] * len(task.spec.inputs), cache_hits=int(_CACHE.holds(task)), began=time.time())
+        counts = BatchCounts([0] * len(task.spec.inputs), began=time.time())
         try:
+            held = _CACHE.held(task)
             state = load(task, store, attempt)
+            counts.cache_hits = int(state is held)
             check = partial(_check_budget, task)
             batch = Pipeline(state, store, task.plan, task.version + 1, attempt, counts, time.perf_counter, check)
             yield from _advance(task, task.ranges, batch)
@@ -134,7 +136,7 @@ def load(task: PartitionTask, store: StateStore, attempt: str) -> PartitionState
     if task.location is None:
         return PartitionState.empty(tree, layout(task.spec, tree), task.start, tracked=plan is not None)
     state = _CACHE.take(task)
-    if (state is None or state.version < task.version) and task.version and not store.has(task.version):
+    if task.version and not store.has(task.version):
         state = _rebuild(task, state, store, attempt)
     state = _newest(task, task.plan, state, store)
     if not _is_before(state, task):
@@ -254,10 +256,10 @@ class StateCache:
     limit_bytes: int = 1 << 30
     _states: OrderedDict[tuple[str, int], tuple[JoinSpec, PartitionState]] = field(default_factory=OrderedDict)
 
-    def holds(self, task: PartitionTask) -> bool:
-        """Whether nothing has to be read to go on."""
+    def held(self, task: PartitionTask) -> PartitionState | None:
+        """The state that a task can resume from without reading rows, if it is the one that is published."""
         spec, state = self._states.get((task.location or "", task.partition), (None, None))
-        return state is not None and state.version == task.version and spec == task.spec
+        return state if state is not None and state.version == task.version and spec == task.spec else None
 
     def take(self, task: PartitionTask) -> PartitionState | None:
         spec, state = self._states.pop((task.location or "", task.partition), (None, None))

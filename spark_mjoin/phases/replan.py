@@ -40,6 +40,7 @@ def replan(batch: Pipeline, spec: JoinSpec, tree: Tree) -> Iterator[pa.RecordBat
     _conclude(batch)
     state = PartitionState.empty(tree, layout(spec, tree), old.positions, old.tracked)
     state.version, state.results, state.learned, state.since = old.version, old.results, old.learned, batch.version
+    state.lineage = old.lineage
     for operator in old.operators:
         add_to(state.learned, over_inputs(spec, operator.place, operator.edges))
     started, phase = batch.clock(), batch.counts.disk_to_disk

@@ -12,13 +12,17 @@ from spark_mjoin.state.directory import Directory
 FORMAT = 1
 
 
-def publish(directory: Directory, name: str, attempt: str, body: dict[str, Any]) -> None:
-    """Write a file whole, unless it is there already; it and what was published before it are durable then."""
+def publish(directory: Directory, name: str, attempt: str, body: dict[str, Any]) -> bytes:
+    """Write a file whole, unless it is there already; it and what was published before it are durable then.
+
+    Returns the JSON that was to be written. Another attempt may have been first: then the file has other JSON.
+    """
     text = json.dumps({"format": FORMAT, **body}, sort_keys=True, separators=(",", ":")).encode()
     contents = b"%08x %s\n" % (zlib.crc32(text), text)
 
     directory.publish(name, attempt, lambda stream: stream.write(contents))
     directory.sync()
+    return text
 
 
 def read(directory: Directory, name: str) -> dict[str, Any]:

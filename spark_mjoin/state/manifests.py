@@ -5,6 +5,7 @@ See store.py for what a manifest is and how it comes to be.
 
 from __future__ import annotations
 
+import hashlib
 import re
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
@@ -33,8 +34,16 @@ class Manifests:
 
     def manifest(self, version: int) -> dict[str, Any]:
         """The manifest of a version, checked, in the form that is written today."""
+        return self.parsed(version, self.text(version))
+
+    def text(self, version: int) -> bytes:
+        """The JSON of the manifest of a version, checked."""
         with self._named(version) as name:
-            return _today(checked_json.read(self.directory, name))
+            return checked_json.checked(self.directory, name)
+
+    def parsed(self, version: int, text: bytes) -> dict[str, Any]:
+        """What the JSON of the manifest of a version says, in the form that is written today."""
+        return _today(checked_json.parsed(text, self.directory.path(manifest_name(version))))
 
     def files(self, version: int) -> tuple[tuple[str, ...], ...]:
         """The files that each operator of a version needs, of a manifest that is checked as well.
@@ -79,6 +88,14 @@ def _today(manifest: dict[str, Any]) -> dict[str, Any]:
 
 
 _OF_OPERATOR = ("rows", "segments", "results", "orders", "edges", "residency", "groups")
+
+
+def identity_of(text: bytes) -> str:
+    """What tells a manifest from every other one, also from others of the same version, given its JSON.
+
+    Manifests name segments, whose names no two attempts share. So equal manifests mean the same files.
+    """
+    return hashlib.blake2b(text, digest_size=8).hexdigest()
 
 
 def manifest_name(version: int) -> str:

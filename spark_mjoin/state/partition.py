@@ -10,6 +10,8 @@ from spark_mjoin.model import OperatorSpec, Position, Tree
 from spark_mjoin.state.operator import OperatorState
 from spark_mjoin.state.residency import Victim
 
+Lineage = tuple[tuple[int, str], ...]  # versions, ascending, with the identities of their manifests
+
 
 @dataclass
 class PartitionState:
@@ -19,6 +21,7 @@ class PartitionState:
     operators: list[OperatorState]  # of the tree, in preorder
     results: int = 0  # rows given out since the query began
     learned: Edges = field(default_factory=dict)  # what probes of earlier plans have seen, over the join's inputs
+    lineage: Lineage = ()  # the manifests that led here, the newest last: that of this state
     since: int = 0  # the version that made the plan what it is: rows of results are in the order in which it found them
 
     @staticmethod

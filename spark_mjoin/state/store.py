@@ -11,9 +11,12 @@ different segment names and the same manifest name; the first manifest wins, the
 
 Where the file system has no exact publication (directory.py), a manifest may be replaced by that of another attempt,
 with the same rows in other segments, as long as both are under way. So there the segments of all attempts stay until
-their version is not kept any more: whichever manifest is there, what it names is there. And a state in memory is gone
-on with only if it has the segments that the manifest of its version names now, or each of two workers would build on
-its own, and remove the other's.
+their version is not kept any more: whichever manifest is there, what it names is there.
+
+A worker resumes from a state in its memory only if the state is the very one that is published: the manifest of its
+version has the identity that it was loaded from or committed as, or the manifest of a later version names it among its
+ancestors. The directory may have been restored from a copy while the worker lived, or a manifest removed. Then the
+worker holds a state of an abandoned time line, perhaps with the same version and positions, and with other rows.
 
 Every file has a checksum that is checked when it is read: a segment's is in the manifest, a manifest's is in itself. A
 damaged file is an error that names it; nothing is guessed.
@@ -46,9 +49,9 @@ from spark_mjoin.state.buckets import BUCKETS, of_hashes
 from spark_mjoin.state.columns import fixed_values, hash_array
 from spark_mjoin.state.directory import ChecksumStream
 from spark_mjoin.state.groups import Groups
-from spark_mjoin.state.manifests import Manifests, files_of, manifest_name, versions_in
+from spark_mjoin.state.manifests import Manifests, identity_of, manifest_name, versions_in
 from spark_mjoin.state.operator import OperatorState, Segment
-from spark_mjoin.state.partition import PartitionState
+from spark_mjoin.state.partition import Lineage, PartitionState
 from spark_mjoin.state.progress import Progress
 from spark_mjoin.state.promises import Promises
 from spark_mjoin.state.purged import Purged, input_keys
@@ -58,6 +61,7 @@ from spark_mjoin.state.table import ARRIVED, Table
 log = logging.getLogger(__name__)
 
 KEPT_VERSIONS = 3
+ANCESTORS = 64  # that a manifest names: a state in memory that is older is loaded anew
 FAN_OUT = 8
 LARGE_BYTES = 64 << 20
 WRITE_ROWS = 1 << 16
@@ -95,7 +99,8 @@ class StateStore(Manifests):
         committed = [v for v in self.versions() if v <= version]
         if not committed:
             return PartitionState.empty(tree, layout(tree), initial, tracked)
-        manifest = self.manifest(committed[-1])
+        text = self.text(committed[-1])
+        manifest = self.parsed(committed[-1], text)
         tracked = tracked or bool(manifest["operators"][0].get("residency"))
         tree = _tree(manifest["tree"])
         state = PartitionState.empty(tree, layout(tree), initial, tracked)
@@ -103,7 +108,7 @@ class StateStore(Manifests):
             tree = tuple(range(len(manifest["rows"])))
             manifest = self._in_one(manifest, state)
             state = PartitionState.empty(tree, layout(tree), initial, tracked)
-        self._fill(state, manifest, grown)
+        self._fill(state, manifest, identity_of(text), grown)
         return state
 
     def _in_one(self, manifest: dict[str, Any], state: PartitionState) -> dict[str, Any]:
@@ -132,15 +137,21 @@ class StateStore(Manifests):
     def catch_up(self, state: PartitionState, version: int) -> bool:
         """Bring a state from its version to the newest committed one up to `version`, reading only what is new.
 
-        False when that cannot be done, because rows have left memory or the plan has changed, be it to and fro, or
-        because another attempt at its version was published in its place: then it must be loaded.
+        False when it must be loaded instead. Rows have left memory, or the plan has changed, be it to and fro. Or what
+        is published does not descend from this state, because the directory was set back, or a manifest was removed or
+        replaced, since the state was made.
         """
         newest = version
-        if state.version < version:
+        if state.version < version or not self.has(version):
             newest = max((v for v in self.versions() if v <= version), default=0)
-        if newest <= state.version:
-            return self.directory.exact or self._is_published(state)
-        manifest = self.manifest(newest)
+        if newest < state.version:
+            return False
+        text = self.text(newest)
+        if newest == state.version:
+            return state.lineage[-1:] == ((newest, identity_of(text)),)
+        manifest = self.parsed(newest, text)
+        if state.lineage[-1] not in _lineage(manifest):
+            return False
         if _tree(manifest["tree"]) != state.tree or manifest.get("since", 0) != state.since or state.overflowed():
             return False
         for figures in manifest["operators"]:
@@ -148,20 +159,15 @@ class StateStore(Manifests):
                 return False
             if state.tracked and any(figures["residency"]["departures"]):
                 return False
-        self._fill(state, manifest, lambda state: None)
+        self._fill(state, manifest, identity_of(text), lambda state: None)
         for operator in state.operators:
             if operator.spec.forgetful:
                 operator.drop_gone()
         return True
 
-    def _is_published(self, state: PartitionState) -> bool:
-        """Whether the manifest of a state's version names the files that it has."""
-        if not self.has(state.version):
-            return False
-        published = [sorted(names) for names in self.files(state.version)]
-        return published == [sorted(files_of(_figures(operator))) for operator in state.operators]
-
-    def _fill(self, state: PartitionState, manifest: dict[str, Any], grown: Callable[[PartitionState], None]) -> None:
+    def _fill(
+        self, state: PartitionState, manifest: dict[str, Any], identity: str, grown: Callable[[PartitionState], None]
+    ) -> None:
         """Put into an empty or an older state the rows and figures of a manifest."""
         for operator, figures in zip(state.operators, manifest["operators"], strict=True):
             self._fill_operator(operator, figures, state.version == 0, lambda: grown(state))
@@ -170,6 +176,7 @@ class StateStore(Manifests):
         state.results = manifest["results"]
         state.learned = edges_from_json(manifest.get("learned", ()))
         state.since = manifest.get("since", 0)
+        state.lineage = (*_lineage(manifest), (state.version, identity))
 
     def _fill_operator(
         self, state: OperatorState, figures: dict[str, Any], fresh: bool, grown: Callable[[], None]
@@ -357,10 +364,11 @@ class StateStore(Manifests):
     ) -> bool:
         """Make the rows of `state` durable as `version`, and the state that version.
 
-        False where the version is there already and differs for a good reason: it stays as it is, and the state must
-        not be gone on with. Either it has intermediate results of another meaning, because the query was changed
-        between two attempts at a batch; or it has other rows, because input was lost between them and that is allowed,
-        as `lenient` says.
+        False where the version is there already and differs for a good reason: it stays as it is, and nobody may go on
+        from the state. Perhaps it has the same rows in files of another shape, because one of the two attempts had to
+        make up for older versions. Perhaps it has intermediate results of another meaning, because the query was
+        changed between the attempts. Or it has other rows, because input was lost between them and that is allowed, as
+        `lenient` says.
         """
         for operator in state.operators:
             if operator.spec.promising and self._compact(operator, version, attempt):
@@ -388,34 +396,100 @@ class StateStore(Manifests):
             "results": state.results,
             "operators": [_figures(operator) for operator in state.operators],
             "batch": batch.to_json(),
+            "lineage": state.lineage[-ANCESTORS:],
         }
         if state.learned:
             body["learned"] = edges_to_json(state.learned)
         if state.since:
             body["since"] = state.since
-        checked_json.publish(self.directory, manifest_name(version), attempt, body)
-        published = self.manifest(version)
+        written = checked_json.publish(self.directory, manifest_name(version), attempt, body)
+        found = self.text(version)
+        goes_on = found == written or self._adopt(state, self.parsed(version, found), body, lenient)
+        if goes_on:
+            state.version = version
+            state.positions = dict(positions)
+            state.lineage = (*state.lineage[-ANCESTORS:], (version, identity_of(found)))
+        self._collect_garbage(version, attempt)
+        return goes_on
+
+    def _adopt(
+        self,
+        state: PartitionState,
+        published: dict[str, Any],
+        body: dict[str, Any],
+        lenient: Callable[[], bool],
+    ) -> bool:
+        """Let a state have the files of the manifest that another attempt at its version has published.
+
+        False where it cannot. Row counts alone do not tell whether both attempts had the same rows: a file may have
+        been corrected in between, by somebody who has restored an older checkpoint. So the rows themselves are
+        compared, unless their files are alike to the byte. StateError where they differ, and nobody allows that.
+        """
         alike: bool = _compared(published, "joined") == _compared(body, "joined")
         compared = ("positions", "inputs", "rows", "residency") if alike else ("positions", "inputs")
-        if any(_compared(published, name) != _compared(body, name) for name in compared):
-            self._check_loss(state, published, body, lenient())
+        fewer = any(_compared(published, name) != _compared(body, name) for name in compared)
+        if fewer or not self._same_rows(state, published, body):
+            self._check_loss(state, published, body, fewer and lenient())
             log.warning(
                 "state version %d in %s has rows that cannot be read any more: it is gone on with, and this batch "
                 "gives out no results with them (failOnDataLoss is false)",
-                version,
+                body["version"],
                 self.directory.location,
             )
-            self._collect_garbage(version, attempt)
+            return False
+        if not alike or not self._same_state(state, published, body):
             return False
         for operator, figures in zip(state.operators, published["operators"], strict=True):
             operator.segments = [Segment(**s) for s in figures["segments"]]
             if operator.promises_file is not None:
                 operator.promises_file = figures["promises"]["file"], operator.promises_file[1]
                 operator.purged_files = [Segment(**s) for s in figures["promises"]["purged"]]
-        state.version = version
-        state.positions = dict(positions)
-        self._collect_garbage(version, attempt)
-        return alike
+        state.lineage = _lineage(published)
+        return True
+
+    def _same_state(self, state: PartitionState, published: dict[str, Any], body: dict[str, Any]) -> bool:
+        """Whether a published version is the same as a state, but for the names of its files."""
+        if [_essence(o) for o in published["operators"]] != [_essence(o) for o in body["operators"]]:
+            return False
+        for operator, figures in zip(state.operators, published["operators"], strict=True):
+            if operator.promises_file is not None and operator.promises_file[0] != figures["promises"]["file"]:
+                promises = checked_json.read(self.directory, figures["promises"]["file"])["promises"]
+                if _text(promises) != operator.promises_file[1]:
+                    return False
+        return True
+
+    def _same_rows(self, state: PartitionState, published: dict[str, Any], body: dict[str, Any]) -> bool:
+        """Whether a published version has the same rows of every input as a state, all of which are in segments.
+
+        Where rows leave the state for good, and the two do not come from the same version, nobody can tell: segments
+        still have rows that have left, and each may have let them go at another time. Their counts must do then.
+        """
+        if any(o.spec.forgetful for o in state.operators) and _lineage(published) != _lineage(body):
+            return True
+        for operator, member in state.inputs():
+            mine, theirs = (
+                [Segment(**s) for s in figures["operators"][operator.place.number]["segments"] if s["input"] == member]
+                for figures in (body, published)
+            )
+            while mine and theirs and mine[0] == theirs[0]:
+                mine, theirs = mine[1:], theirs[1:]
+            if [_contents(s) for s in mine] != [_contents(s) for s in theirs]:
+                buckets = range(BUCKETS) if operator.tracked else [None]
+                for bucket in buckets:
+                    if not _same(*(self._all_of(operator, member, segments, bucket) for segments in (mine, theirs))):
+                        return False
+        return True
+
+    def _all_of(self, state: OperatorState, member: int, segments: list[Segment], bucket: int | None) -> pa.Table:
+        """The rows of a bucket in some segments, or with None all rows, in order of arrival; without when they came."""
+        schema = state.tables[member].arrow(0, 0).schema
+        found = []
+        for segment in segments:
+            for of, batch in self.batches(segment, None if bucket is None else (bucket,)):
+                if of is None and bucket is not None:
+                    batch = batch.filter(pa.array(self.buckets_of(state, member, batch) == bucket))
+                found.append(batch.replace_schema_metadata(None))
+        return pa.Table.from_batches(found, schema).drop_columns(ARRIVED).combine_chunks()
 
     def discard(self, attempt: str) -> None:
         """Remove the segments of an attempt that has failed; a later version would, but a full disk takes none."""
@@ -439,7 +513,7 @@ class StateStore(Manifests):
         if not lenient or published["positions"] != body["positions"] or self.versions()[-1] > version:
             raise StateError(
                 f"{known}the checkpoint was set back, another query writes to this place, or the input changed between "
-                "two attempts (failOnDataLoss is false). Restore the checkpoint and 'stateLocation' of the same time, "
+                "two attempts. Restore the checkpoint and 'stateLocation' of the same time, "
                 "or start with a new checkpoint"
             )
         tracked = (figures["residency"] for figures in published["operators"] if "residency" in figures)
@@ -675,6 +749,31 @@ def _admitted(figures: Mapping[str, Any], member: int) -> Admitted:
         return Admitted.from_json(figures["admitted"][member])
     dropped = figures["progress"]["dropped"][member] if figures.get("progress") else 0
     return Admitted.whole(figures["rows"][member] - dropped)
+
+
+def _lineage(manifest: Mapping[str, Any]) -> Lineage:
+    """The manifests that led to one, oldest first."""
+    return tuple((version, identity) for version, identity in manifest["lineage"])
+
+
+def _contents(segment: Segment) -> tuple[Any, ...]:
+    """What is equal of two segments with the same bytes."""
+    return segment.start, segment.end, segment.bytes, segment.crc32, segment.clusters
+
+
+def _essence(figures: Mapping[str, Any]) -> list[Any]:
+    """What is equal of an operator in two manifests if their states are the same."""
+    files = [*figures["segments"], *figures.get("promises", {}).get("purged", ())]
+    named = [{name: value for name, value in s.items() if name != "name"} for s in files]
+    return [named, *(figures.get(name) for name in ("rows", "results", "admitted", "residency", "progress", "joined"))]
+
+
+def _same(first: pa.Table, second: pa.Table) -> bool:
+    """Whether two tables have the same rows in the same order; NaN is the same as NaN, which Arrow denies."""
+    return first.num_rows == second.num_rows and all(
+        a.equals(b) or repr(a.to_pylist()) == repr(b.to_pylist())
+        for a, b in zip(first.columns, second.columns, strict=True)
+    )
 
 
 def _text(body: Any) -> str:
