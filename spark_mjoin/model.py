@@ -93,12 +93,21 @@ class StoredColumn:
 
     expr is computed over the arriving rows. With `domain` set the column is a key: its values are encoded by
     `join.keys.encode` (NULL keys never reach the state) and `type` is int64 for words and binary or string otherwise.
+
+    Its name is that of the source's column, as it is, or one that was made up: then a column of the source may have the
+    same name. `field` tells them apart.
     """
 
     name: str
     expr: Expr
     type: pa.DataType
     domain: KeyDomain | None = None
+    made_up: bool = False
+
+    @property
+    def field(self) -> str:
+        """Its name in segments, and wherever else stored columns are found by name."""
+        return f"{'made' if self.made_up else 'column'} {self.name}"
 
 
 @dataclass(frozen=True)

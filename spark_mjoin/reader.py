@@ -421,7 +421,7 @@ class MJoinStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             if offset["version"] == 0:
                 meaning.record(location, description, offset["positions"], uuid.uuid4().hex)
             meaning.check(location, description, differences)
-            self._logs[query] = [DurableLog(location, s.alias) for s in self._spec.sources]
+            self._logs[query] = [DurableLog(location, n, s.alias) for n, s in enumerate(self._spec.sources)]
         return self._logs[query]
 
     def _location(self, offset: Offset) -> str:

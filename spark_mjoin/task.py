@@ -211,8 +211,8 @@ def _rebuild(
     before = state.version
     assert task.location is not None
     ranges = {}
-    for source in task.spec.sources:
-        history = DurableLog(task.location, source.alias)
+    for number, source in enumerate(task.spec.sources):
+        history = DurableLog(task.location, number, source.alias)
         since, until = state.positions[source.alias], task.start[source.alias]
         ranges[source.alias] = sources.open_source(source).plan(since, until, history)
     counts = BatchCounts([0] * len(task.spec.inputs), began=time.time())

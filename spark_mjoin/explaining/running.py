@@ -224,9 +224,21 @@ def _access(expected: Expectation, seen: Observed, planner: Planner) -> list[str
 
 def _targets(members: Sequence[Any], used: Sequence[Sequence[str]]) -> list[tuple[int, ...] | None]:
     """The orders that tasks have last used, by members; None for a member that has not probed yet."""
-    number = {member.alias: n for n, member in enumerate(members)}
+    names = [orders.named(member) for member in members]
     out: list[tuple[int, ...] | None] = []
     for origin in range(len(members)):
-        text = next((orders[origin] for orders in used if orders[origin]), None)
-        out.append(None if text is None else tuple(number[alias] for alias in text.split(" > ")[1:]))
+        text = next((of[origin] for of in used if of[origin]), None)
+        out.append(None if text is None else _parsed(text.removeprefix(names[origin]), names))
     return out
+
+
+def _parsed(text: str, names: Sequence[str]) -> tuple[int, ...] | None:
+    """The members that a text names, each behind a sign that names may have as well; None where it is no such text."""
+    if not text:
+        return ()
+    for number, name in enumerate(names):
+        if text.startswith(orders.BEFORE + name):
+            rest = _parsed(text[len(orders.BEFORE + name) :], names)
+            if rest is not None:
+                return (number, *rest)
+    return None

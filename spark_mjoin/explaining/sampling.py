@@ -39,6 +39,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from spark_mjoin import sources
+from spark_mjoin.explaining.sizes import Widths, known_as
 from spark_mjoin.model import Array, InputSpec, JoinSpec, Range
 from spark_mjoin.phases.arrival import admit, numbered
 from spark_mjoin.planner.statistics import Pair
@@ -60,7 +61,7 @@ class Sample:
     read_rows: int  # of its source
     survey: Survey
     keys: Mapping[int, Array]  # key class -> hashes, of the rows that the join stores, in their order
-    widths: Mapping[str, float]  # mean bytes of values without a fixed width, by alias.column
+    widths: Widths  # mean bytes of values without a fixed width
     is_whole: bool  # the source has no more now
     ahead_rows: float  # that are expected to come in the time that is looked at
     times: Array | None = None  # event times in microseconds, of the rows that the join stores; None: it has none
@@ -199,12 +200,12 @@ def _integers(column: pa.ChunkedArray) -> Array:
     return np.concatenate(parts) if parts else np.empty(0, np.int64)
 
 
-def _widths(input: InputSpec, columns: Sequence[pa.ChunkedArray]) -> dict[str, float]:
+def _widths(input: InputSpec, columns: Sequence[pa.ChunkedArray]) -> dict[tuple[bool, str], float]:
     out = {}
     for stored, column in zip(input.stored, columns, strict=True):
         if raw_dtype(stored.type) is None and len(column):
             used = pc.sum(pc.binary_length(column)).as_py() or 0 if is_bytes(stored.type) else column.nbytes
-            out[f"{input.alias}.{stored.name}"] = used / len(column)
+            out[known_as(input, stored)] = used / len(column)
     return out
 
 

@@ -1,7 +1,7 @@
 """How many bytes rows take in memory, before there are any: by the rules that tables account by (state.table).
 
 Fixed-width values take what they take. Of strings, binary and nested values the length has to be known or assumed; it
-is looked up by `<alias>.<column>`, which is also the name of a column in an intermediate result.
+is looked up by alias and column, which is also the name of a column in an intermediate result.
 """
 
 from __future__ import annotations
@@ -10,14 +10,20 @@ from collections.abc import Mapping
 
 import numpy as np
 
-from spark_mjoin.model import InputSpec
+from spark_mjoin.join.expressions import qualified
+from spark_mjoin.model import InputSpec, StoredColumn
 from spark_mjoin.state.columns import is_bytes, raw_dtype
 from spark_mjoin.state.table import TRACKING_BYTES, indexes_bytes
 
 ASSUMED_BYTES = 16.0  # of a string or another value without a fixed width
 _OFFSET_BYTES = 8
 
-Widths = Mapping[str, float]  # bytes of a value without a fixed width, by alias.column
+Widths = Mapping[tuple[bool, str], float]  # bytes of a value without a fixed width, by column (`known_as`)
+
+
+def known_as(input: InputSpec, stored: StoredColumn) -> tuple[bool, str]:
+    """A stored column, the same for an input and for results over it: whether its name is made up, and its name."""
+    return stored.made_up, stored.name if input.joined else qualified(input.alias, stored.name)
 
 
 def row_bytes(input: InputSpec, widths: Widths, tracked: bool) -> float:
@@ -28,8 +34,7 @@ def row_bytes(input: InputSpec, widths: Widths, tracked: bool) -> float:
         if raw is not None:
             total += np.dtype(raw).itemsize
             continue
-        name = stored.name if input.joined else f"{input.alias}.{stored.name}"
-        total += widths.get(name, ASSUMED_BYTES) + (_OFFSET_BYTES if is_bytes(stored.type) else 0)
+        total += widths.get(known_as(input, stored), ASSUMED_BYTES) + (_OFFSET_BYTES if is_bytes(stored.type) else 0)
     return total
 
 
@@ -43,5 +48,5 @@ def assumed(input: InputSpec, widths: Widths) -> list[str]:
     return [
         stored.name
         for stored in input.stored
-        if raw_dtype(stored.type) is None and f"{input.alias}.{stored.name}" not in widths
+        if raw_dtype(stored.type) is None and known_as(input, stored) not in widths
     ]

@@ -20,6 +20,7 @@ over no rows gives the type of an expression and finds every type error before a
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import reduce
@@ -259,17 +260,30 @@ def _remedy(message: str) -> str:
 _INFIX = {"=", "<>", "<", "<=", ">", ">=", "<=>", "+", "-", "*", "/", "div", "%"}
 
 
+def identifier(name: str) -> str:
+    """A name as SQL has it: in backticks where it is not plain, so that nothing else is written in the same way."""
+    plain = re.fullmatch(r"[^\W\d]\w*", name) and name.lower() not in ("null", "true", "false")
+    return name if plain else "`" + name.replace("`", "``") + "`"
+
+
+def qualified(alias: str, column: str) -> str:
+    """A column of an input: no other column, of this or another one, is written in the same way."""
+    return f"{identifier(alias)}.{identifier(column)}"
+
+
 def render(expr: Expr, aliases: Sequence[str] | None = None, quoted: bool = True) -> str:
     """The expression as SQL, columns qualified when `aliases` are given.
 
-    With `quoted` off, string literals are bare: so Spark names a column that has no alias.
+    With `quoted` off, names and string literals are bare: so Spark names a column that has no alias.
     """
 
     def sub(e: Expr) -> str:
         return render(e, aliases, quoted)
 
     if isinstance(expr, Col):
-        return expr.name if aliases is None else f"{aliases[expr.input]}.{expr.name}"
+        if not quoted:
+            return expr.name if aliases is None else f"{aliases[expr.input]}.{expr.name}"
+        return identifier(expr.name) if aliases is None else qualified(aliases[expr.input], expr.name)
     if isinstance(expr, Lit):
         return _literal_text(expr, quoted)
     if isinstance(expr, Cast):
@@ -293,7 +307,7 @@ def render(expr: Expr, aliases: Sequence[str] | None = None, quoted: bool = True
         escape = f" ESCAPE {sub(args[2])}" if len(args) == 3 else ""
         return f"{sub(args[0])} LIKE {sub(args[1])}{escape}"
     if name == "field" and isinstance(args[1], Lit):
-        return f"{sub(args[0])}.{args[1].value}"
+        return f"{sub(args[0])}.{identifier(args[1].value) if quoted else args[1].value}"
     if name == "try_cast":
         return f"TRY_CAST({sub(args[0])} AS {type_name(args[1].type)})"  # type: ignore[union-attr]
     if name in ("add_days", "add_months") and isinstance(args[1], Lit):

@@ -159,8 +159,9 @@ def numbered(input: InputSpec, batch: pa.RecordBatch, first: int) -> pa.RecordBa
     """Rows as their source delivers them, with their numbers where the input's window counts them."""
     if input.window is None or not input.window.in_rows:
         return batch
-    name = input.stored[input.window.position].name
-    return batch.append_column(name, pa.array(np.arange(first, first + batch.num_rows, dtype=np.int64)))
+    arriving = input.stored[input.window.position].expr
+    assert isinstance(arriving, Col)
+    return batch.append_column(arriving.name, pa.array(np.arange(first, first + batch.num_rows, dtype=np.int64)))
 
 
 def _let_in(

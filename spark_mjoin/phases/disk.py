@@ -95,7 +95,7 @@ def take_in(table: Table, batch: pa.RecordBatch, wanted: Callable[[Array, Array]
         keep = wanted(of_hashes(hash_array(batch.column(table.bucket_key))), arrived)
         batch, arrived = batch.filter(pa.array(keep)), arrived[keep]
     if batch.num_rows:
-        table.append([batch.column(stored.name) for stored in table.spec.stored], arrived)
+        table.append([batch.column(stored.field) for stored in table.spec.stored], arrived)
 
 
 def not_out_yet(
@@ -227,4 +227,4 @@ class _Division:
 
 
 def _key_name(spec: JoinSpec, input: int, key_class: int) -> str:
-    return spec.inputs[input].stored[dict(spec.inputs[input].keys)[key_class]].name
+    return spec.inputs[input].stored[dict(spec.inputs[input].keys)[key_class]].field

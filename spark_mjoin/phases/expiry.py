@@ -106,7 +106,7 @@ def _expired_on_disk(state: OperatorState, store: StateStore, number: int, bucke
     out = np.zeros(BUCKETS, np.int64)
     window = state.spec.inputs[number].window
     assert window is not None
-    column = state.spec.inputs[number].stored[window.position].name
+    column = state.spec.inputs[number].stored[window.position].field
     some = tuple(int(b) for b in buckets if state.groups.disk[number, b])
     for batch in Part(number, some).read(state, store) if some else ():
         own = store.buckets_of(state, number, batch)

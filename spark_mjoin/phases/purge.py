@@ -193,7 +193,7 @@ def _stored(state: OperatorState, store: StateStore, number: int, buckets: Array
         own.append(store.buckets_of(state, number, batch))
         flushed.append(state.residency.flushed(number, own[-1], arrived_of(batch)) != NEVER)
         for c, ordinal in input.keys:
-            found[c].append(keys_of(batch.column(input.stored[ordinal].name), spec.classes[c]))
+            found[c].append(keys_of(batch.column(input.stored[ordinal].field), spec.classes[c]))
     unseen = np.zeros(BUCKETS, np.bool_)
     if is_main:
         unseen[:] = (state.groups.disk[number] + state.groups.resident[number]) > 0

@@ -77,20 +77,20 @@ class _Change:
     old: PartitionState
     new: PartitionState
 
-    def stored(self, label: str) -> tuple[OperatorState, int] | None:
+    def stored(self, leaves: tuple[int, ...]) -> tuple[OperatorState, int] | None:
         """Where the old plan has the rows of an input, or of a result over some inputs."""
         members = ((o, m) for o in self.old.operators for m in range(len(o.tables)))
-        return next(((o, m) for o, m in members if o.label(m) == label), None)
+        return next(((o, m) for o, m in members if o.place.leaves[m] == leaves), None)
 
     def take_over(self, operator: OperatorState) -> None:
         """Give an operator the rows of its members; those that had to be built are there already."""
         above = self.new.above(operator)
         if above is None:
             operator.results = self.old.root.results
-        elif (known := self.stored(above[0].label(above[1]))) is not None:
+        elif (known := self.stored(above[0].place.leaves[above[1]])) is not None:
             operator.results = known[0].totals[known[1]]
         for member in range(len(operator.tables)):
-            if (known := self.stored(operator.label(member))) is not None:
+            if (known := self.stored(operator.place.leaves[member])) is not None:
                 self._adopt(operator, member, *known)
         if operator.tracked:
             self._load(operator)
@@ -123,7 +123,7 @@ class _Change:
         if above is None:
             return
         parent, member = above
-        if self.stored(parent.label(member)) is not None:
+        if self.stored(parent.place.leaves[member]) is not None:
             return
         phase = self.batch.counts.disk_to_disk
         if operator.tracked:

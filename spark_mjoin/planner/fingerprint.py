@@ -17,7 +17,7 @@ from typing import Any
 
 from spark_mjoin.errors import OptionError
 from spark_mjoin.join.casts import type_name
-from spark_mjoin.join.expressions import render
+from spark_mjoin.join.expressions import identifier, render
 from spark_mjoin.model import InputSpec, JoinSpec, SourceSpec
 from spark_mjoin.schema import parse_ddl
 
@@ -76,7 +76,11 @@ def _input(input: InputSpec, spec: JoinSpec) -> dict[str, Any]:
         "source": spec.sources[input.source].alias,
         "filter": None if input.filter is None else render(input.filter),
         "keys": {str(c): _key(input, ordinal, spec) for c, ordinal in input.keys},
-        "columns": {s.name: f"{render(s.expr)} {type_name(s.type)}" for s in input.stored if s.domain is None},
+        "columns": {
+            s.name: f"{render(s.expr)} {type_name(s.type)}"
+            for s in input.stored
+            if s.domain is None and not s.made_up  # row numbers: `window` tells
+        },
         "window": input.window and f"{input.window.size} {'rows' if input.window.in_rows else 'microseconds'}",
         "timestamp": None if input.time is None else input.stored[input.time].name,
         **_promises(input),
@@ -85,10 +89,14 @@ def _input(input: InputSpec, spec: JoinSpec) -> dict[str, Any]:
 
 def _promises(input: InputSpec) -> dict[str, str]:
     """What the input promises: rows have left the state because of it."""
-    found, names = {}, {c: input.stored[o].name for c, o in input.keys}
+    stored = {c: input.stored[o] for c, o in input.keys}
+    found, names = {}, {c: s.name if s.made_up else identifier(s.name) for c, s in stored.items()}
     if input.punctuations is not None:
         more = [
-            f"{names[p.key_class]}: {n}" for p in input.punctuations.patterns for n in (p.values, p.low, p.high) if n
+            f"{names[p.key_class]}: {identifier(n)}"
+            for p in input.punctuations.patterns
+            for n in (p.values, p.low, p.high)
+            if n
         ]
         found["punctuation"] = " | ".join([render(input.punctuations.predicate), *more])
     constraints = [

@@ -249,7 +249,7 @@ class _Graph:
         stored: list[StoredColumn] = []
         keys: list[tuple[int, int]] = []
         shared: dict[str, int] = {}
-        taken = set(schema.names)
+        made_up = set[str]()
         for c, members in enumerate(self.classes):
             expr = next((m.expr for m in members if m.input == input), None)
             if expr is None:
@@ -258,10 +258,11 @@ class _Graph:
             domain = self.domains[c]
             if isinstance(expr, Col) and domain.kind in SHAREABLE:
                 shared[expr.name] = len(stored)
-                name = expr.name
+                stored.append(StoredColumn(expr.name, expr, key_type(domain), domain))
             else:
-                name = _fresh(f"key {render(expr)}", taken)
-            stored.append(StoredColumn(name, expr, key_type(domain), domain))
+                name = _fresh(f"key {render(expr)}", made_up)
+                made_up.add(name)
+                stored.append(StoredColumn(name, expr, key_type(domain), domain, made_up=True))
         payload: list[tuple[str, int]] = []
         for name in schema.names:
             if Col(input, name) not in needed:
@@ -270,7 +271,7 @@ class _Graph:
                 shared[name] = len(stored)
                 stored.append(StoredColumn(name, Col(input, name), schema.field(name).type))
             payload.append((name, shared[name]))
-        window, time = self._window(input, stored, shared, taken)
+        window, time = self._window(input, stored, shared)
         filters = self.filters[input]
         condition = Call("and", tuple(filters)) if len(filters) > 1 else filters[0] if filters else None
         read = frozenset[Col]().union(*map(columns_of, [s.expr for s in stored] + filters))
@@ -290,7 +291,7 @@ class _Graph:
         return with_promises(described, self.sources[source], self.options[source].promised)
 
     def _window(
-        self, input: int, stored: list[StoredColumn], shared: Mapping[str, int], taken: set[str]
+        self, input: int, stored: list[StoredColumn], shared: Mapping[str, int]
     ) -> tuple[Window | None, int | None]:
         """The window of an input and where its event time is; stores what they need."""
         source = self.query.inputs[input][1]
@@ -305,8 +306,8 @@ class _Graph:
         if not window.in_rows:
             assert time is not None
             return Window(window.size, False, time), time
-        number = _fresh("row number", taken)
-        stored.append(StoredColumn(number, Col(input, number), pa.int64()))
+        arriving = Col(input, _fresh("row number", set(self.sources[source].schema.names)))
+        stored.append(StoredColumn("row number", arriving, pa.int64(), made_up=True))
         return Window(window.size, True, len(stored) - 1), time
 
     # --- helpers ---
@@ -326,10 +327,9 @@ def _no_column(column: Col) -> pa.Array:
 
 
 def _fresh(name: str, taken: set[str]) -> str:
-    """`name`, changed until no column of the source and no other key has it."""
+    """`name`, changed until it is none of those that are taken."""
     while name in taken:
         name += "'"
-    taken.add(name)
     return name
 
 

@@ -25,12 +25,14 @@ from collections.abc import Container, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
+from spark_mjoin.join.expressions import identifier
 from spark_mjoin.metrics import Context, EdgeCounts, Edges
-from spark_mjoin.model import Access, JoinSpec, ProbeOrder, ProbeStep
+from spark_mjoin.model import Access, InputSpec, JoinSpec, ProbeOrder, ProbeStep
 from spark_mjoin.planner.statistics import Pair, Statistics
 
 log = logging.getLogger(__name__)
 
+BEFORE = " > "  # between the inputs of an order, for people
 EXACT_INPUTS = 8  # with more, trying all sets of inputs takes too long
 LEAST_GAIN = 0.04  # of the cost that an order can have an influence on
 LEAST_PROBES = 100.0  # of rows of an input into another, in either direction
@@ -211,7 +213,12 @@ def describe(spec: JoinSpec, order: ProbeOrder) -> str:
 
 
 def _named(spec: JoinSpec, origin: int, targets: Sequence[int]) -> str:
-    return " > ".join(spec.inputs[i].alias for i in (origin, *targets))
+    return BEFORE.join(named(spec.inputs[i]) for i in (origin, *targets))
+
+
+def named(member: InputSpec) -> str:
+    """A member of an operator as orders have it."""
+    return member.alias if member.joined else identifier(member.alias)
 
 
 def _figure(value: float) -> str:

@@ -24,7 +24,7 @@ from dataclasses import dataclass, replace
 import pyarrow as pa
 
 from spark_mjoin.errors import OptionError, listed, nearest
-from spark_mjoin.join.expressions import columns_of
+from spark_mjoin.join.expressions import columns_of, identifier, qualified
 from spark_mjoin.join.expressions import render as render_expr
 from spark_mjoin.model import (
     Call,
@@ -41,7 +41,7 @@ from spark_mjoin.model import (
     Tree,
 )
 
-_TOKEN = re.compile(r"`[^`]+`|[(),]|[^\s(),]+")  # names that are not plain are in backticks, as in SQL
+_TOKEN = re.compile(r"`(?:[^`]|``)+`|[(),]|[^\s(),]+")  # names that are not plain are in backticks, as in SQL
 
 
 def single(inputs: int) -> Tree:
@@ -91,7 +91,7 @@ def from_json(body: Sequence[object] | int) -> Tree:
 def render(tree: Tree, aliases: Sequence[str]) -> str:
     """The tree as the option `plan` has it: `((a b c) d)`."""
     if isinstance(tree, int):
-        return aliases[tree] if re.fullmatch(r"\w+", aliases[tree]) else f"`{aliases[tree]}`"
+        return identifier(aliases[tree])
     return "(" + " ".join(render(member, aliases) for member in tree) + ")"
 
 
@@ -121,7 +121,7 @@ def parse(text: str, spec: JoinSpec) -> Tree:
 
 
 def _input(token: str, aliases: Sequence[str]) -> int:
-    name = token.strip("`")
+    name = token[1:-1].replace("``", "`") if token.startswith("`") else token
     found = [i for i, alias in enumerate(aliases) if alias.lower() == name.lower()]
     if not found:
         raise OptionError(
@@ -211,7 +211,7 @@ def _result(spec: JoinSpec, leaves: Sequence[int]) -> _Result:
     def store(leaf: int, ordinal: int, name: str) -> int:
         column = spec.inputs[leaf].stored[ordinal]
         at[leaf, ordinal] = len(stored)
-        stored.append(replace(column, name=f"{spec.inputs[leaf].alias}.{name}", expr=Col(leaf, name)))
+        stored.append(replace(column, name=qualified(spec.inputs[leaf].alias, name), expr=Col(leaf, name)))
         sources.append((leaf, ordinal))
         return len(stored) - 1
 
@@ -227,7 +227,7 @@ def _result(spec: JoinSpec, leaves: Sequence[int]) -> _Result:
         for name, ordinal in spec.inputs[i].payload:
             if Col(i, name) in needed:
                 place = at[i, ordinal] if (i, ordinal) in at else store(i, ordinal, name)
-                payload.append((f"{spec.inputs[i].alias}.{name}", place))
+                payload.append((qualified(spec.inputs[i].alias, name), place))
                 fields.append(pa.field(payload[-1][0], spec.sources[spec.inputs[i].source].schema.field(name).type))
     return _Result(tuple(stored), tuple(keys), tuple(payload), pa.schema(fields), tuple(sources), at)
 
@@ -246,7 +246,7 @@ def _spec(spec: JoinSpec, members: tuple[tuple[int, ...], ...], is_root: bool) -
             inputs.append(replace(input, source=number))
             continue
         found = results[number] = _result(spec, leaves)
-        alias = f"({' '.join(names[i] for i in leaves)})"
+        alias = f"({' '.join(identifier(names[i]) for i in leaves)})"
         below = [render_expr(r.expr, names) for r in spec.residuals if r.inputs <= frozenset(leaves)]
         sources.append(SourceSpec(alias, "join", tuple(("where", condition) for condition in below), found.schema))
         inputs.append(InputSpec(alias, number, (), None, found.stored, found.keys, found.payload, joined=True))
@@ -257,7 +257,8 @@ def _spec(spec: JoinSpec, members: tuple[tuple[int, ...], ...], is_root: bool) -
         """An expression over the whole join as one over the members."""
         if isinstance(expr, Col):
             number = member_of[expr.input]
-            return Col(number, f"{spec.inputs[expr.input].alias}.{expr.name}" if number in results else expr.name)
+            name = qualified(spec.inputs[expr.input].alias, expr.name) if number in results else expr.name
+            return Col(number, name)
         if isinstance(expr, Cast):
             return replace(expr, arg=here(expr.arg))
         return replace(expr, args=tuple(map(here, expr.args))) if isinstance(expr, Call) else expr
@@ -279,5 +280,5 @@ def _spec(spec: JoinSpec, members: tuple[tuple[int, ...], ...], is_root: bool) -
     for leaf, ordinal in result.sources:
         number = member_of[leaf]
         passes_on.append((number, results[number].at[leaf, ordinal] if number in results else ordinal))
-    schema = pa.schema([pa.field(column.name, column.type) for column in result.stored])
+    schema = pa.schema([pa.field(column.field, column.type) for column in result.stored])
     return replace(joined, schema=schema, passes_on=tuple(passes_on))

@@ -129,7 +129,7 @@ class Directory:
 
     def publish(self, name: str, attempt: str, write: Callable[[ChecksumStream], object]) -> tuple[int, int]:
         """Write a file and make it visible under `name`, unless it is there already; returns its size and CRC-32."""
-        temporary = f"{TEMPORARY}{attempt}-{name}"
+        temporary = TEMPORARY + (name if attempt in name else f"{attempt}-{name}")  # no other attempt's either way
         with self._writing(self.path(name)):
             try:
                 with self._create(temporary) as stream:

@@ -72,7 +72,6 @@ class OperatorState:
     purged: list[Purged] = field(default_factory=list)  # per member, rows in segments that have left because of it
     purged_files: list[Segment] = field(default_factory=list)
     promises_file: tuple[str, str] | None = None  # its name and what is in it
-    compacted: bool = False  # in this batch, rows were numbered anew
     told: list[tuple[tuple[int, ...], KeySet]] = field(default_factory=list)  # to be given out in this batch
 
     def __post_init__(self) -> None:
@@ -200,11 +199,12 @@ class OperatorState:
         if not input.joined:
             return None
         conditions = [condition for _, condition in self.spec.sources[input.source].options]
-        return [[[column.name, str(column.type)] for column in input.stored], conditions]
+        return [[[column.field, str(column.type)] for column in input.stored], conditions]
 
     def label(self, number: int) -> str:
-        """A member's name in files: the inputs of the whole join below it."""
-        return "+".join(map(str, self.place.leaves[number]))
+        """A member in names of files: the number of an input, or for results where they are in the plan."""
+        leaves = self.place.leaves[number]
+        return str(leaves[0]) if len(leaves) == 1 else f"r{self.place.number}.{number}"
 
     def stored_row_bytes(self, number: int) -> float:
         """The mean size of a row of a member in segments."""

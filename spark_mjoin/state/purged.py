@@ -27,7 +27,7 @@ SCHEMA_BYTES = pa.schema([(KEY, pa.large_binary()), (EVENT, pa.int32())])
 def input_keys(input: InputSpec, batch: pa.RecordBatch) -> Keys:
     """The keys, of all its classes together, of some stored rows of an input."""
     columns = [input.stored[ordinal] for _, ordinal in input.keys]
-    return together([keys_of(batch.column(c.name), c.domain) for c in columns if c.domain is not None])
+    return together([keys_of(batch.column(c.field), c.domain) for c in columns if c.domain is not None])
 
 
 @dataclass

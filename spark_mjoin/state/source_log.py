@@ -1,13 +1,16 @@
 """The durable list of what a source has found: one small immutable file per append, merged now and then.
 
-    sources/orders/entries-000000000000-000000000020.json     entries 0..19
-                  /entries-000000000020-000000000024.json     entries 20..23
+    sources/0/entries-000000000000-000000000020.json     entries 0..19 of source 0, in the order of the aliases
+             /entries-000000000020-000000000024.json     entries 20..23
 
 Only the driver of the query appends; executors may read. A merge writes the longer file before it removes the shorter
 ones, so after a crash in between some entries are there twice, and the longest file of a start counts.
 
 Entries are numbered from 0 without a gap. Where one is found, a file is lost, and to go on without it would number what
 comes later anew: input would be read twice, or never. So it is an error.
+
+Every file says which source of which query it belongs to. One that was copied from another's log is an error too: its
+entries would be taken for files that this source has found, and read as its input.
 """
 
 from __future__ import annotations
@@ -26,9 +29,10 @@ MERGE_FILES = 8
 class DurableLog:
     """A sources.protocol.SourceLog in a directory of the state."""
 
-    def __init__(self, location: str, alias: str) -> None:
+    def __init__(self, location: str, number: int, alias: str) -> None:
         self._alias = alias
-        self._directory = Directory(location).child("sources").child(alias)
+        self._owner = {"query": location.rstrip("/").rpartition("/")[2], "source": alias}
+        self._directory = Directory(location).child("sources").child(str(number))
         self._extents: list[tuple[int, int]] | None = None
         self._cached: dict[tuple[int, int], list[dict[str, Any]]] = {}
 
@@ -75,11 +79,19 @@ class DurableLog:
 
     def _contents(self, low: int, high: int) -> list[dict[str, Any]]:
         if (low, high) not in self._cached:
-            self._cached[low, high] = checked_json.read(self._directory, _name(low, high))["entries"]
+            found = checked_json.read(self._directory, _name(low, high))
+            if found["owner"] != self._owner:
+                raise StateError(
+                    f"state file {self._directory.path(_name(low, high))} is not of the log of source '{self._alias}', "
+                    f"but of that of source '{found['owner']['source']}' of query {found['owner']['query']}. Restore "
+                    "the state directory, or start with a new checkpoint"
+                )
+            self._cached[low, high] = found["entries"]
         return self._cached[low, high]
 
     def _publish(self, start: int, entries: list[dict[str, Any]]) -> None:
-        checked_json.publish(self._directory, _name(start, start + len(entries)), "driver", {"entries": entries})
+        body = {"owner": self._owner, "entries": entries}
+        checked_json.publish(self._directory, _name(start, start + len(entries)), "driver", body)
 
     def _files(self) -> list[tuple[int, int]]:
         if self._extents is None:

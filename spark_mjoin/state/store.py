@@ -1,9 +1,12 @@
 """The durable state of one join partition: immutable segments of rows, and one manifest per version.
 
     <state>/<query>/meaning.json            what the rows mean (see meaning.py)
-                   /sources/<alias>/...     what the sources have found (see source_log.py)
-                   /partition-0/version-000000000007.json                  manifest: the segments of version 7, counters
-                               /rows-000000000007-0-orders-<attempt>.arrow   rows that version 7 added to 'orders'
+                   /sources/0/...           what the sources have found (see source_log.py)
+                   /partition-0/version-000000000007.json             manifest: the segments of version 7, counters
+                               /rows-000000000007-2-5-<attempt>.arrow   rows of input 2, the attempt's fifth segment
+                               /rows-000000000007-r0.1-6-<attempt>.arrow   results that are member 1 of operator 0
+
+No name depends on what users write, and all have less than 100 bytes: numbers say which input, the manifest says more.
 
 A version is committed by publishing its manifest, after the segments that it names. Nothing that a manifest names is
 ever changed, so a version, once there, stays as it is until it is removed as a whole. Two attempts at one version write
@@ -79,6 +82,7 @@ class StateStore(Manifests):
         self._checked: set[str] = set()  # segments that were read and found whole
         self._open: OrderedDict[str, tuple[int, pa.ipc.RecordBatchFileReader]] = OrderedDict()  # with their bytes
         self._open_bytes = 0
+        self._written = 0  # segments, by which their names differ
 
     def load(
         self,
@@ -269,7 +273,7 @@ class StateStore(Manifests):
             if residency.departures[number]:
                 gone = residency.flushed(number, self.buckets_of(state, number, batch), arrived_of(batch))
                 batch = batch.filter(pa.array(np.equal(gone, NEVER)))
-            start, end = table.append([batch.column(s.name) for s in table.spec.stored], arrived_of(batch))
+            start, end = table.append([batch.column(s.field) for s in table.spec.stored], arrived_of(batch))
             state.saved[number] = end
             if state.tracked and fresh:
                 state.groups.load(number, np.bincount(table.buckets[start:end], minlength=BUCKETS))
@@ -288,7 +292,7 @@ class StateStore(Manifests):
         """Some rows of segments, without those that have left the state."""
         input = state.spec.inputs[number]
         if input.window is not None:
-            positions = fixed_values(batch.column(input.stored[input.window.position].name), np.int64)
+            positions = fixed_values(batch.column(input.stored[input.window.position].field), np.int64)
             gone = state.progress.gone(number, self.buckets_of(state, number, batch), arrived_of(batch), positions)
             batch = batch.filter(pa.array(~gone)) if gone.any() else batch
         if state.purged[number]:
@@ -539,7 +543,7 @@ class StateStore(Manifests):
             living = state.totals[number] - state.progress.dropped[number] - fresh
             if not state.purged[number] or 2 * living > stored:
                 continue
-            found = state.compacted = True
+            found = True
             kept = [s for s in state.segments if s.input != number]
             if not state.groups.disk[number].any():
                 state.saved[number] = 0
@@ -564,19 +568,18 @@ class StateStore(Manifests):
                 for of, part in _by_bucket(self.living(state, number, batch), table.bucket_key):
                     parts[of].append(part)
         sections = ((bucket, batch) for bucket, of in enumerate(parts) for batch in _together(of))
-        name = self._name(state, number, version, f"{rows}-whole", attempt)
+        name = self._name(state, number, version, attempt)
         size, crc32, clusters = self._write(name, table.arrow(0, 0).schema, sections, attempt)
         level, last = max(s.level for s in segments), max(s.last for s in segments)
         newest = max((s.newest for s in segments if s.newest is not None), default=None)
         return Segment(name, number, 0, rows, level, size, crc32, clusters, last, newest)
 
-    def _name(self, state: OperatorState, number: int, version: int, end: int | str, attempt: str) -> str:
-        readable = re.sub(r"\W", "_", state.spec.inputs[number].alias)
-        return f"rows-{version:012d}-{state.label(number)}-{readable}-{end}-{attempt}.arrow"
+    def _name(self, state: OperatorState, number: int, version: int, attempt: str) -> str:
+        self._written += 1
+        return f"rows-{version:012d}-{state.label(number)}-{self._written}-{attempt}.arrow"
 
     def _save_promises(self, state: OperatorState, version: int, attempt: str) -> None:
         """Write what was promised, and which rows in segments have left since the last version because of it."""
-        state.compacted = False
         body = state.promises.to_json()
         if state.promises_file is None or state.promises_file[1] != _text(body):
             name = f"promises-{version:012d}-{state.place.number}-{attempt}.json"
@@ -618,7 +621,7 @@ class StateStore(Manifests):
             older = [] if not forgetful else [(0, batch) for s in replaced for _, batch in self.batches(s)]
             low = saved if forgetful else table.rows - (end - start)
             sections = chain(older, ((0, batch) for batch in table.pieces(low, table.rows, WRITE_ROWS)))
-        name = self._name(state, number, version, f"{end}-anew" if state.compacted else end, attempt)
+        name = self._name(state, number, version, attempt)
         size, crc32, clusters = self._write(name, table.arrow(0, 0).schema, sections, attempt)
         last = max([state.residency.events if state.tracked else 0, *(s.last for s in replaced)])
         newest = None

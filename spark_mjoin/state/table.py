@@ -21,7 +21,7 @@ from spark_mjoin.state.columns import Buffer, BytesColumn, Column, FixedColumn, 
 from spark_mjoin.state.keysets import Keys, keys_of, together
 
 MAX_ROWS = 2**31 - 1  # row numbers are 32-bit
-ARRIVED = "__arrived"  # the column of a segment that says how many events were before a row's arrival
+ARRIVED = "arrived"  # the column of a segment that says how many events were before a row's arrival: no stored field
 BUILD_ROWS = 1 << 16  # rows that go into an index at a time: their slots stay in the cache
 TRACKING_BYTES = 5  # of a row whose bucket and arrival are known
 
@@ -184,9 +184,9 @@ class Table:
 
     @property
     def bucket_key(self) -> str:
-        """The stored column by which rows fall into buckets."""
+        """The field of a segment by which rows fall into buckets."""
         assert self.bucket_class is not None
-        return self.spec.stored[dict(self.spec.keys)[self.bucket_class]].name
+        return self.spec.stored[dict(self.spec.keys)[self.bucket_class]].field
 
     @property
     def buckets(self) -> Array:
@@ -267,7 +267,7 @@ class Table:
         arrays = [column.arrow(start, end) for column in self.columns]
         tracked = self.bucket_class is not None
         arrived = self._arrived.array[start:end].copy() if tracked else np.zeros(end - start, np.int32)
-        names = [stored.name for stored in self.spec.stored]
+        names = [stored.field for stored in self.spec.stored]
         return pa.RecordBatch.from_arrays([*arrays, pa.array(arrived)], names=[*names, ARRIVED])
 
     def pieces(self, start: int, end: int, most_rows: int) -> Iterator[pa.RecordBatch]:

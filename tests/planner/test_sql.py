@@ -71,7 +71,7 @@ def test_stars_and_names() -> None:
         "order_id": "p.order_id", "amount": "p.amount", "ts": "p.ts", "Name": "o.Name"
     }  # fmt: skip
     assert outputs("O.NAME, `odd col`, o.id + 1, upper(name), cast(o.id AS int)") == {
-        "NAME": "o.Name", "odd col": "o.odd col", "(id + 1)": "(o.id + 1)", "upper(Name)": "upper(o.Name)",
+        "NAME": "o.Name", "odd col": "o.`odd col`", "(id + 1)": "(o.id + 1)", "upper(Name)": "upper(o.Name)",
         "id": "CAST(o.id AS INT)",
     }  # fmt: skip
 

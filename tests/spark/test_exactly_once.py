@@ -211,7 +211,7 @@ DAMAGED = [
     (SEGMENT, "flipped"),
     (SEGMENT, "missing"),
     ("meaning.json", "flipped"),
-    ("sources/a/entries-*.json", "truncated"),
+    ("sources/0/entries-*.json", "truncated"),
 ]
 
 

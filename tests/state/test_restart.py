@@ -1,6 +1,7 @@
 """Restarts with a state that is there: other options, another time, other files."""
 
 import re
+import shutil
 from pathlib import Path
 from typing import Any
 
@@ -236,3 +237,28 @@ def test_other_rows_are_an_error_unless_input_may_be_lost(tmp_path: Path) -> Non
     query.offsets.pop()
     with pytest.raises(StateError, match=r"is there already, with other rows.*of the same time"):
         query.again(**LENIENT)
+
+
+@pytest.mark.parametrize("whose", ["of another source", "of another query"])
+def test_a_log_that_was_copied_is_an_error_that_names_it(tmp_path: Path, whose: str) -> None:
+    """Its entries would be taken for files that the source has found."""
+
+    def started(place: str) -> tuple[Query, Path]:
+        options = {"query": "SELECT x.id FROM x JOIN y ON x.id = y.id"}
+        for alias in "xy":
+            (tmp_path / place / alias).mkdir(parents=True)
+            pq.write_table(pa.table({"id": [1]}), tmp_path / place / alias / "1.parquet")
+            options |= {f"source.{alias}.format": "parquet", f"source.{alias}.path": str(tmp_path / place / alias)}
+        query = Query(options, tmp_path / place / "state")
+        assert query.restart() == [(1,)]
+        return query, tmp_path / place / "state" / query.offsets[0]["query"] / "sources"
+
+    query, logs = started("first")
+    other, from_ = (query, logs / "1") if whose == "of another source" else started("second")
+    named = "y" if whose == "of another source" else "x"
+    shutil.copytree(from_ if named == "y" else from_ / "0", logs / "0", dirs_exist_ok=True)
+    is_not = r"state file .*/sources/0/entries-0+-0+1\.json is not of the log of source 'x', but of that of source "
+    with pytest.raises(StateError, match=rf"{is_not}'{named}' of query {other.offsets[0]['query']}"):
+        query.restart()
+    with pytest.raises(StateError, match=is_not):
+        query.again()

@@ -125,7 +125,7 @@ def test_large_nested_values_are_stored_and_given_out_in_pieces(
     pairs = ((x, y) for x in a for y in b if x["k"] == y["k"])
     assert found == Counter((x["n"], y["n"], tuple(x["l"]), tuple(y["l"])) for x, y in pairs)
     if memory is None:  # else they are cut by bucket anyway
-        segments = partition_directory(tmp_path).glob("rows-*-0-a-*.arrow")
+        segments = partition_directory(tmp_path).glob("rows-*-0-*-*.arrow")
         pieces = [pa.ipc.open_file(pa.memory_map(str(path))).num_record_batches for path in segments]
         assert min(pieces) > 2
 
@@ -246,7 +246,7 @@ def test_a_full_disk_is_an_error_that_names_the_file(
             raise OSError(28, "No space left on device")
 
     def stream(sink: Any) -> ChecksumStream:
-        return (Full if Path(sink.name).name.split("-")[2].startswith(kind) else ChecksumStream)(sink)
+        return (Full if f"-{kind}" in Path(sink.name).name else ChecksumStream)(sink)
 
     def first_batch() -> int:
         current = reader(given)
@@ -281,60 +281,60 @@ def test_state_on_another_file_system() -> None:
 
 
 def test_source_log_survives_merges_and_reopening(tmp_path: Path) -> None:
-    log = DurableLog(str(tmp_path), "orders")
+    log = DurableLog(str(tmp_path), 0, "orders")
     expected = []
     for i in range(3 * MERGE_FILES):
         entries = [{"path": f"{i}-{j}"} for j in range(i % 3)]
         log.append(entries)
         expected += entries
         assert len(log) == len(expected)
-    for reopened in (log, DurableLog(str(tmp_path), "orders")):
+    for reopened in (log, DurableLog(str(tmp_path), 0, "orders")):
         assert reopened.read(0, len(expected)) == expected
         assert reopened.read(17, 23) == expected[17:23]
         assert reopened.read(5, 5) == []
-    assert len(list((tmp_path / "sources" / "orders").iterdir())) <= MERGE_FILES + 1
+    assert len(list((tmp_path / "sources" / "0").iterdir())) <= MERGE_FILES + 1
 
 
 def test_source_log_after_a_crash_in_the_middle_of_a_merge(tmp_path: Path) -> None:
-    log = DurableLog(str(tmp_path), "orders")
+    log = DurableLog(str(tmp_path), 0, "orders")
     log.append([{"n": 0}])
     log.append([{"n": 1}, {"n": 2}])
     log._publish(0, [{"n": 0}, {"n": 1}, {"n": 2}])  # the merged file is there, the old ones too
-    reopened = DurableLog(str(tmp_path), "orders")
+    reopened = DurableLog(str(tmp_path), 0, "orders")
     assert reopened.read(0, 3) == [{"n": 0}, {"n": 1}, {"n": 2}]
     reopened.append([{"n": 3}])
-    assert DurableLog(str(tmp_path), "orders").read(2, 4) == [{"n": 2}, {"n": 3}]
+    assert DurableLog(str(tmp_path), 0, "orders").read(2, 4) == [{"n": 2}, {"n": 3}]
 
 
 def test_a_source_log_with_a_hole_is_refused(tmp_path: Path) -> None:
-    log = DurableLog(str(tmp_path), "orders")
+    log = DurableLog(str(tmp_path), 0, "orders")
     for n in range(3):
         log.append([{"n": 2 * n}, {"n": 2 * n + 1}])
-    first, second, _ = sorted((tmp_path / "sources" / "orders").iterdir())
+    first, second, _ = sorted((tmp_path / "sources" / "0").iterdir())
     first.rename(tmp_path / "first")
     with pytest.raises(StateError, match=r"log of source 'orders' in .*entries 0 to 1 are missing"):
-        len(DurableLog(str(tmp_path), "orders"))
+        len(DurableLog(str(tmp_path), 0, "orders"))
     (tmp_path / "first").rename(first)
     second.unlink()
     with pytest.raises(StateError, match=r"log of source 'orders' in .*entries 2 to 3 are missing"):
-        DurableLog(str(tmp_path), "orders").read(4, 6)
+        DurableLog(str(tmp_path), 0, "orders").read(4, 6)
 
 
 def test_files_of_others_are_left_alone(tmp_path: Path) -> None:
     """Copies that a user has made, and what systems leave in directories, are neither read nor removed."""
     run(options(5), tmp_path / "state")
     partition = partition_directory(tmp_path / "state")
-    log = DurableLog(str(tmp_path), "orders")
+    log = DurableLog(str(tmp_path), 0, "orders")
     log.append([{"n": 0}])
     segment, manifest = (max(partition.glob(f"{kind}-*")).name for kind in ("rows", "version"))
     foreign = [partition / name for name in (f"{manifest}.bak", f"{segment}.bak", "version-new.json", ".nfs0001")]
-    foreign += [tmp_path / "sources" / "orders" / name for name in (".DS_Store", "entries-0-1.json", ".nfs0001")]
+    foreign += [tmp_path / "sources" / "0" / name for name in (".DS_Store", "entries-0-1.json", ".nfs0001")]
     for path in foreign:
         path.touch()
     store = StateStore(str(partition.parent), 0)
     assert store.versions() == [3, 4, 5]
     store._collect_garbage(9, "other")
-    assert DurableLog(str(tmp_path), "orders").read(0, 1) == [{"n": 0}]
+    assert DurableLog(str(tmp_path), 0, "orders").read(0, 1) == [{"n": 0}]
     assert all(path.exists() for path in foreign)
 
 
@@ -369,7 +369,7 @@ def test_leftovers_of_attempts_that_were_cut_off_are_removed(tmp_path: Path) -> 
     run(options(2), tmp_path)
     directory = partition_directory(tmp_path)
     for attempt in ("123456789012abcd", "abcdef", "999999999999"):
-        (directory / f".tmp-{attempt}-rows-000000000001-a-{attempt}.arrow").touch()
+        (directory / f".tmp-rows-000000000001-0-1-{attempt}.arrow").touch()
         (directory / f".tmp-{attempt}-version-000000000001.json").touch()
     store = StateStore(str(directory.parent), 0)
     store._collect_garbage(2, "other")
