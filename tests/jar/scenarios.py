@@ -27,6 +27,7 @@ import spark_mjoin
 from spark_mjoin import metrics_of
 from tests.harness import duckdb_join, rows
 from tests.spark.joins import FileJoin
+from tests.spark.restoring import removed_in_rounds, restored_in_rounds
 
 CLASSIC = ("enable",)
 BOTH = ("enable", "connect")
@@ -145,6 +146,19 @@ def oracle_metrics_with_retries(spark: Any, root: Path) -> None:
     assert [Path(f"{plan}.{number}").exists() for number in range(len(faults))] == [True] * len(faults)
     assert [results(m) for m in reported] == expected_per_batch(join)
     assert sink(join, spark) == join.expected()
+
+
+@scenario(*BOTH)
+def oracle_checkpoint_and_state_are_restored(spark: Any, root: Path) -> None:
+    """While workers and the planner's process live on; partitions keep to their workers, or change them."""
+    for name, sticky in (("sticky", "true"), ("free", "false")):
+        (root / name).mkdir()
+        restored_in_rounds(spark, root / name, stateLocation="", stickyPartitions=sticky)
+
+
+@scenario(*BOTH)
+def oracle_manifests_are_removed_and_the_batch_done_again(spark: Any, root: Path) -> None:
+    removed_in_rounds(spark, root, stateLocation="", stickyPartitions="false")
 
 
 class Events(StreamingQueryListener):
