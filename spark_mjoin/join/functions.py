@@ -10,14 +10,19 @@ from __future__ import annotations
 import decimal
 import re
 from collections.abc import Callable, Sequence
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from spark_mjoin.join import arithmetic
 from spark_mjoin.join.arithmetic import DURATION, Value, to
 from spark_mjoin.join.casts import fit_decimal, kind, type_name
 from spark_mjoin.schema import TIMESTAMP
+
+Floats = np.ndarray[Any, np.dtype[np.float64]]
+Bools = np.ndarray[Any, np.dtype[np.bool_]]
 
 # --- arguments -------------------------------------------------------------------------------------------------
 
@@ -33,12 +38,24 @@ def _integer_literal(value: Value, what: str) -> int:
     number = _literal(value, what)
     if not isinstance(number, int) or isinstance(number, bool):
         raise TypeError(f"{what} must be an integer literal")
+    if not -(2**31) <= number < 2**31:
+        raise TypeError(f"{what} must be an INT")
     return number
 
 
 def _text(value: Value) -> Value:
     """A string; other atomic types are cast to one, as Spark does implicitly."""
     return to(value, pa.string())
+
+
+_TIMES = ("string", "date", "timestamp", "timestamp_ntz", "null")
+
+
+def _time(value: Value, dtype: pa.DataType) -> Value:
+    """A date or a timestamp of what Spark casts to one implicitly."""
+    if kind(value.type) not in _TIMES:
+        raise TypeError(f"{type_name(value.type)} is no {type_name(dtype)}; CAST it")
+    return to(value, dtype)
 
 
 def _number(value: Value, name: str) -> Value:
@@ -91,12 +108,13 @@ def substring(args: Sequence[Value]) -> Value:
     start = _integer_literal(args[1], "the position of SUBSTRING")
     count = _integer_literal(args[2], "the length of SUBSTRING") if len(args) > 2 else 2**31 - 1
     start = start - 1 if start > 0 else start
-    text = _text(args[0])
+    binary = kind(args[0].type) == "binary"
+    subject, cut = (args[0], pc.binary_slice) if binary else (_text(args[0]), pc.utf8_slice_codeunits)
     if count <= 0:
-        return pc.utf8_slice_codeunits(text, 0, 0)
+        return cut(subject, 0, 0)
     if start < 0 <= start + count:
-        return pc.utf8_slice_codeunits(text, start)
-    return pc.utf8_slice_codeunits(text, start, min(start + count, 2**31 - 1))
+        return cut(subject, start)
+    return cut(subject, start, min(start + count, 2**31 - 1))
 
 
 def like(args: Sequence[Value]) -> Value:
@@ -114,7 +132,9 @@ def like(args: Sequence[Value]) -> Value:
             parts.append(re.escape(escaped))
         else:
             parts.append({"%": ".*", "_": "."}.get(character) or _quoted(character))
-    return pc.match_substring_regex(_text(args[0]), r"(?s)\A" + "".join(parts) + r"\z")
+    text = _text(args[0])
+    text.cast(pa.binary()).cast(pa.string())  # raises for what is no UTF-8, which would match otherwise
+    return pc.match_substring_regex(text, r"(?s)\A" + "".join(parts) + r"\z")
 
 
 def _quoted(character: str) -> str:
@@ -122,10 +142,6 @@ def _quoted(character: str) -> str:
 
 
 # --- numbers ---------------------------------------------------------------------------------------------------
-
-
-def absolute(args: Sequence[Value]) -> Value:
-    return pc.abs_checked(_number(args[0], "abs"))
 
 
 def round_half_up(args: Sequence[Value]) -> Value:
@@ -142,15 +158,28 @@ def round_half_up(args: Sequence[Value]) -> Value:
         return fit_decimal(x.cast(pa.decimal256(76, x.type.scale)), pa.decimal128(precision, scale))
     if x.type == pa.float32():
         raise TypeError("ROUND of FLOAT is not supported here; CAST to DOUBLE")
-    quantum = decimal.Decimal(1).scaleb(-digits)
+    values = x.fill_null(0.0).to_numpy()
+    rounded, sure = _rounded(values, digits)
+    rounded[~sure] = [_rounded_as_written(v, digits) for v in values[~sure].tolist()]
+    return pa.array(rounded + 0.0, mask=x.is_null().to_numpy(zero_copy_only=False))  # there is no -0.0 in BigDecimal
+
+
+def _rounded(values: Floats, digits: int) -> tuple[Floats, Bools]:
+    """The values rounded, and which of them are certain: not those in whose error of calculation is a half."""
+    if digits > 22:  # powers of ten are exact up to here
+        return values.copy(), ~np.isfinite(values)
+    with np.errstate(over="ignore", invalid="ignore"):
+        scaled = np.abs(values) * 10.0**digits
+        whole = np.floor(scaled + 0.5)
+        close = np.abs(scaled - np.floor(scaled) - 0.5) <= scaled * 2.0**-50
+        rounded = np.where(np.isfinite(values), np.copysign(whole / 10.0**digits, values), values)
+    return rounded, ((scaled < 2.0**50) & ~close) | ~np.isfinite(values)
+
+
+def _rounded_as_written(value: float, digits: int) -> float:
+    """By the decimal digits that a double is written with, as Java does it."""
     context = decimal.Context(prec=1500, rounding=decimal.ROUND_HALF_UP)
-
-    def rounded(value: float | None) -> float | None:
-        if value is None or not np.isfinite(value):
-            return value
-        return float(decimal.Decimal(repr(value)).quantize(quantum, context=context))
-
-    return pa.array([rounded(v) for v in x.to_pylist()], pa.float64())
+    return float(decimal.Decimal(repr(value)).quantize(decimal.Decimal(1).scaleb(-digits), context=context))
 
 
 def _whole(mode: str, rounding: Callable[[pa.Array], pa.Array]) -> Callable[..., Value]:
@@ -180,9 +209,9 @@ def _part(kernel: Callable[[pa.Array], pa.Array], of_time: bool) -> Callable[...
     def run(args: Sequence[Value]) -> Value:
         x = args[0]
         if of_time and kind(x.type) != "timestamp_ntz":
-            x = to(x, TIMESTAMP)
+            x = _time(x, TIMESTAMP)
         elif not of_time:
-            x = to(x, pa.date32())
+            x = _time(x, pa.date32())
         return kernel(x).cast(pa.int32())
 
     return run
@@ -200,13 +229,13 @@ def date_trunc(args: Sequence[Value]) -> Value:
     unit = str(_literal(args[0], "the unit of DATE_TRUNC")).lower()
     if unit not in _UNITS:
         raise TypeError(f"DATE_TRUNC knows no unit '{unit}'; it knows {', '.join(_UNITS)}")
-    return pc.floor_temporal(to(args[1], TIMESTAMP), unit=_UNITS[unit], week_starts_monday=True)
+    return pc.floor_temporal(_time(args[1], TIMESTAMP), unit=_UNITS[unit], week_starts_monday=True)
 
 
 def date_difference(args: Sequence[Value]) -> Value:
     """DATEDIFF(end, start): days."""
-    end, start = (to(a, pa.date32()).cast(pa.int32()) for a in args)
-    return pc.subtract_checked(end, start)
+    end, start = (_time(a, pa.date32()).cast(pa.int32()) for a in args)
+    return pc.subtract(end, start)  # which begins again at the other end, as in Java
 
 
 def add_days(args: Sequence[Value]) -> Value:
@@ -214,19 +243,25 @@ def add_days(args: Sequence[Value]) -> Value:
     days = _integer_literal(args[1], "the number of days")
     if kind(args[0].type) in ("timestamp", "timestamp_ntz", "duration"):
         return pc.add_checked(args[0], pa.scalar(days * 86_400_000_000, DURATION))
-    if kind(args[0].type) not in ("date", "null"):  # Spark gives a string the time as well, and makes a string of it
+    if kind(args[0].type) == "null":
+        return to(args[0], DURATION)
+    if kind(args[0].type) != "date":  # Spark gives a string the time as well, and makes a string of it
         raise TypeError(f"{type_name(args[0].type)} + INTERVAL is not defined here; CAST it to TIMESTAMP or DATE")
-    date = to(args[0], pa.date32())
-    return pc.add_checked(date.cast(pa.int32()), pa.scalar(days, pa.int32())).cast(pa.date32())
+    return _moved(args[0], pc.add, days)
 
 
-def date_add(args: Sequence[Value]) -> Value:
-    return add_days((to(args[0], pa.date32()), args[1]))
+def _moved(date: Value, move: Callable[[pa.Array, pa.Scalar], pa.Array], days: int) -> Value:
+    """Days that no INT holds begin again at the other end, as in Java."""
+    return move(date.cast(pa.int32()), pa.scalar(days, pa.int32())).cast(pa.date32())
 
 
-def date_sub(args: Sequence[Value]) -> Value:
-    days = _integer_literal(args[1], "the number of days")
-    return add_days((to(args[0], pa.date32()), pa.scalar(-days, pa.int32())))
+def _date_mover(move: Callable[[pa.Array, pa.Scalar], pa.Array]) -> Callable[..., Value]:
+    def run(args: Sequence[Value]) -> Value:
+        if args[1].type == pa.int64():
+            raise TypeError("the number of days must be an INT and this is BIGINT")
+        return _moved(_time(args[0], pa.date32()), move, _integer_literal(args[1], "the number of days"))
+
+    return run
 
 
 def add_months(args: Sequence[Value]) -> Value:
@@ -242,7 +277,10 @@ def add_months(args: Sequence[Value]) -> Value:
     last = (target + 1).astype("datetime64[D]") - np.timedelta64(1, "D")
     moved = np.minimum(target.astype("datetime64[D]") + (days - month.astype("datetime64[D]")), last)
     missing = date.is_null().to_numpy(zero_copy_only=False)
-    result = pa.array(moved.astype(np.int64).astype(np.int32), mask=missing).cast(pa.date32())
+    numbers = pa.array(moved.astype(np.int64), mask=missing)
+    if pc.any(pc.not_equal(numbers.cast(pa.int32(), safe=False).cast(pa.int64()), numbers), min_count=0).as_py():
+        raise OverflowError(f"overflow: {months} months more are no DATE")
+    result = numbers.cast(pa.int32()).cast(pa.date32())
     if kind(x.type) == "date":
         return result
     time_of_day = pc.subtract(x, to(date, x.type))
@@ -250,7 +288,7 @@ def add_months(args: Sequence[Value]) -> Value:
 
 
 def to_date(args: Sequence[Value]) -> Value:
-    return to(args[0], pa.date32())
+    return _time(args[0], pa.date32())
 
 
 def unix_timestamp(args: Sequence[Value]) -> Value:
@@ -278,7 +316,7 @@ SCALAR: dict[str, tuple[Callable[[Sequence[Value]], Value], int, int]] = {
     "rtrim": (_trimmer(pc.utf8_rtrim), 1, 2),
     "substring": (substring, 2, 3),
     "like": (like, 2, 3),
-    "abs": (absolute, 1, 1),
+    "abs": (arithmetic.absolute, 1, 1),
     "round": (round_half_up, 1, 2),
     "floor": (_whole("floor", pc.floor), 1, 1),
     "ceil": (_whole("ceil", pc.ceil), 1, 1),
@@ -291,8 +329,8 @@ SCALAR: dict[str, tuple[Callable[[Sequence[Value]], Value], int, int]] = {
     "second": (_part(pc.second, True), 1, 1),
     "date_trunc": (date_trunc, 2, 2),
     "datediff": (date_difference, 2, 2),
-    "date_add": (date_add, 2, 2),
-    "date_sub": (date_sub, 2, 2),
+    "date_add": (_date_mover(pc.add), 2, 2),
+    "date_sub": (_date_mover(pc.subtract), 2, 2),
     "to_date": (to_date, 1, 1),
     "add_days": (add_days, 2, 2),
     "add_months": (add_months, 2, 2),

@@ -190,7 +190,7 @@ def split(expr: Expr) -> list[Expr]:
 
 def _parse(query: str) -> Any:
     try:
-        statements = [s for s in sqlglot.parse(_doubled_quotes(query), dialect="spark") if s is not None]
+        statements = parse_statements(query)
     except sqlglot.errors.ParseError as e:
         raise QueryError(_syntax_message(query, e)) from None
     except sqlglot.errors.SqlglotError as e:
@@ -203,6 +203,29 @@ def _parse(query: str) -> Any:
     if not isinstance(statements[0], exp.Select):
         raise QueryError(f"query: it must be one SELECT … FROM … JOIN …; this is not a SELECT: {query.strip()[:80]}")
     return statements[0]
+
+
+def parse_statements(query: str) -> list[Any]:
+    """sqlglot's trees for the statements of a text."""
+    text = _doubled_quotes(query)
+    dialect = sqlglot.Dialect.get_or_raise("spark")
+    parsed = dialect.parser().parse(_whole_numbers(text, dialect.tokenize(text)), text)
+    return [statement for statement in parsed if statement is not None]
+
+
+def _whole_numbers(text: str, tokens: Sequence[Any]) -> list[Any]:
+    """`5S` is one token again, a literal; sqlglot makes three of it, as if it were `5::SMALLINT`, which is none."""
+    merged: list[Any] = []
+    for token in tokens:
+        if merged and merged[-1].token_type == sqlglot.TokenType.NUMBER and token.start == merged[-1].start:
+            continue
+        if token.token_type == sqlglot.TokenType.NUMBER:
+            number = text[token.start : token.end + 1]
+            token = sqlglot.tokens.Token(
+                token.token_type, number, token.line, token.col, token.start, token.end, token.comments
+            )
+        merged.append(token)
+    return merged
 
 
 def _doubled_quotes(query: str) -> str:
