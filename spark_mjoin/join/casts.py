@@ -152,7 +152,8 @@ def _float_to_integer(array: pa.Array, dtype: pa.DataType, lenient: bool) -> pa.
     highest = float(pa.scalar(high).cast(array.type, safe=False).as_py())
     ok = pc.and_(pc.greater_equal(whole, float(low)), pc.less_equal(whole, highest))
     _only(array, ok, dtype, lenient)
-    whole, beyond = _only(whole, ok, dtype, lenient), pc.greater(whole, float(high) if high < 2**53 else 2.0**63 - 1025)
+    whole = _only(whole, ok, dtype, lenient)
+    beyond = pc.greater_equal(whole, float(high + 1))
     return pc.if_else(beyond, pa.scalar(high, dtype), pc.if_else(beyond, 0.0, whole).cast(dtype))
 
 
@@ -387,9 +388,14 @@ def _timestamp_to_integer(array: pa.Array, dtype: pa.DataType, lenient: bool) ->
 
 
 def _integer_to_timestamp(array: pa.Array, dtype: pa.DataType, lenient: bool) -> pa.Array:
+    """Seconds; what is more microseconds than a BIGINT holds becomes the first or the last instant, as in Java."""
+    most = (2**63 - 1) // 1_000_000
     wide = array.cast(pa.int64())
-    ok = pc.less_equal(pc.abs(pc.max_element_wise(wide, -(2**62))), (2**63 - 1) // 1_000_000)
-    return pc.multiply(_only(wide, ok, dtype, lenient), 1_000_000).cast(dtype)
+    micros = pc.multiply(
+        pc.min_element_wise(pc.max_element_wise(wide, -most, skip_nulls=False), most, skip_nulls=False), 1_000_000
+    )
+    micros = pc.if_else(pc.greater(wide, most), 2**63 - 1, micros)
+    return pc.if_else(pc.less(wide, -most), -(2**63), micros).cast(dtype)
 
 
 _Rule = Callable[[pa.Array, pa.DataType, bool], pa.Array]

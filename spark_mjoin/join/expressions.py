@@ -1,6 +1,6 @@
 """Evaluation of `model.Expr` over Arrow arrays, with the meaning that Spark's ANSI mode gives it.
 
-    Expr ── evaluate ──> Array          FUNCTIONS: name -> Function; the only way from a `Call` to code
+    Expr ── evaluate, holds ──> Array   FUNCTIONS: name -> Function; the only way from a `Call` to code
       Col   the caller's array
       Lit   a scalar, widened to an array only where nothing else is one
       Call  eager: arguments first, then arithmetic.py and functions.py; lazy: the conditionals below
@@ -44,6 +44,18 @@ Column = Callable[[Col], pa.Array]
 def evaluate(expr: Expr, column: Column, rows: int) -> pa.Array:
     """The values of `expr` over `rows` rows, of which `column` gives the columns; QueryError when it fails."""
     return _Rows(column, rows).array(expr)
+
+
+def holds(condition: Expr, column: Column, rows: int) -> pa.Array:
+    """Which rows a filter keeps; QueryError when it fails.
+
+    Each conjunct is looked at only where those before it hold: a NULL ends it as a false does, as in Spark's filters.
+    """
+    conjuncts = condition.args if isinstance(condition, Call) and condition.function == "and" else (condition,)
+    selection, kept = _Rows(column, rows), pa.repeat(pa.scalar(True), rows)
+    for conjunct in conjuncts:
+        kept = pc.and_(kept, pc.fill_null(to(selection.where(conjunct, kept), pa.bool_()), False))
+    return kept
 
 
 def type_of(expr: Expr, column_type: Callable[[Col], pa.DataType]) -> pa.DataType:

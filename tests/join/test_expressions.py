@@ -213,6 +213,8 @@ FOUND_BY_GENERATED_EXPRESSIONS = [
      "decimal128(38, 6)", [Decimal(-20000000000000000000000000000)] * 4),
     # Java's ends of the ranges
     ("cast(9223372036854775808D as bigint)", "int64", [2**63 - 1] * 4),
+    ("try_cast(1e308 as smallint)", "int16", [None] * 4),
+    ("cast(cast(9223372036854775807 as timestamp) as bigint)", "int64", [9223372036854] * 4),
     ("unsigned(date_add(a, -2147483648))", "int32", [-2147463895, 2147483647, -2147463866, None]),
 ]  # fmt: skip
 

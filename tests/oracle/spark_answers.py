@@ -24,7 +24,7 @@ _RULES = (
     " ReorderAssociativeOperator BooleanSimplification SimplifyConditionals PushFoldableIntoBranches"
     " SimplifyBinaryComparison ReplaceNullWithFalseInPredicate SimplifyCasts SimplifyCaseConversionExpressions"
     " LikeSimplification UnwrapCastInBinaryComparison ConvertToLocalRelation RemoveDispensableExpressions"
-    " CombineConcats SimplifyExtractValueOps"
+    " CombineConcats SimplifyExtractValueOps InferFiltersFromConstraints"
 )
 _SETTINGS = {
     "spark.sql.ansi.enabled": "true",
