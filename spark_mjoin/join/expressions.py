@@ -60,7 +60,7 @@ def holds(condition: Expr, column: Column, rows: int) -> pa.Array:
 
 def type_of(expr: Expr, column_type: Callable[[Col], pa.DataType]) -> pa.DataType:
     """The type of `expr`; QueryError when its operands do not go together."""
-    return evaluate(expr, lambda c: pa.array([], column_type(c)), 0).type
+    return _Rows(lambda c: pa.array([], column_type(c)), 0, planning=True).array(expr).type
 
 
 def columns_of(expr: Expr) -> frozenset[Col]:
@@ -75,9 +75,10 @@ def columns_of(expr: Expr) -> frozenset[Col]:
 class _Rows:
     """A selection of rows that expressions are evaluated over."""
 
-    def __init__(self, column: Column, rows: int) -> None:
+    def __init__(self, column: Column, rows: int, planning: bool = False) -> None:
         self.column = column
         self.rows = rows
+        self.planning = planning  # a literal that cannot be cast is a mistake, though there is no row for it
 
     def array(self, expr: Expr) -> pa.Array:
         value = self.value(expr)
@@ -117,6 +118,8 @@ class _Rows:
         try:
             return function.eager(values)
         except ValueError:  # an operand that fails to be cast, perhaps beside a NULL
+            if self.planning:
+                raise
             return function.eager(self._behind_no_null(function, values))
 
     def _behind_no_null(self, function: Function, values: list[Value]) -> list[Value]:

@@ -193,7 +193,7 @@ def fail(seed: int, report: str) -> None:
 
 @pytest.mark.parametrize("part", range(max(1, round(FACTOR * EXPRESSIONS / PART))))
 def oracle_generated_expressions(part: int, evaluated: SparkSession) -> None:
-    seed = a_seed()
+    seed = a_seed() + part
     made = Generator(seed).expressions(min(PART, round(FACTOR * EXPRESSIONS)))
     rows = table(seed)
     view = view_of(evaluated, rows)
