@@ -148,8 +148,8 @@ def round_half_up(args: Sequence[Value]) -> Value:
     """ROUND(x, d): half away from zero, on the decimal digits that a double is written with."""
     x = _number(args[0], "round")
     digits = _integer_literal(args[1], "the number of digits of ROUND") if len(args) > 1 else 0
-    if digits < 0:
-        raise TypeError("ROUND with a negative number of digits is not supported here; do it downstream")
+    if not 0 <= digits <= 38:
+        raise TypeError(f"ROUND to {digits} digits is not supported here; do it downstream")
     if kind(x.type) == "integer":
         return x
     if kind(x.type) == "decimal":

@@ -200,6 +200,8 @@ FOUND_BY_GENERATED_EXPRESSIONS = [
     ("cast(1 as bigint) + 1.5", "decimal128(22, 1)", [Decimal("2.5")] * 4),
     ("1.5 + 7BD", "decimal128(3, 1)", [Decimal("8.5")] * 4),
     ("1.5F", "float", [1.5] * 4),
+    ("timestamp '1970-01-01 00:00:05'::int", "int32", [5] * 4),
+    ("date '2024-01-31'::string", "string", ["2024-01-31"] * 4),
     ("null + interval 13 day", "duration[us]", [None] * 4),
     ("null - interval 2 weeks", "duration[us]", [None] * 4),
     # decimals that together need more than 38 digits are compared, and meet, with less of a fraction
@@ -251,6 +253,7 @@ def test_what_generated_expressions_have_found(sql: str, dtype: str, values: lis
         ("if(o, 1)", "does not take 2 arguments"),
         ("date_add(a, 5L)", "must be an INT"),
         ("substring(s, 9223372036854775807)", "must be an INT"),
+        ("round(b, 2147483647)", "ROUND to 2147483647 digits is not supported here"),
         ("128Y", "no TINYINT"),
         ("1e400", "outside the range of DOUBLE"),
     ],
