@@ -23,6 +23,7 @@ from spark_mjoin.schema import TIMESTAMP
 
 Floats = np.ndarray[Any, np.dtype[np.float64]]
 Bools = np.ndarray[Any, np.dtype[np.bool_]]
+Days = np.ndarray[Any, Any]  # of days, as datetime64 or as numbers
 
 # --- arguments -------------------------------------------------------------------------------------------------
 
@@ -205,16 +206,33 @@ def _whole(mode: str, rounding: Callable[[pa.Array], pa.Array]) -> Callable[...,
 # --- dates and times -------------------------------------------------------------------------------------------
 
 
-def _part(kernel: Callable[[pa.Array], pa.Array], of_time: bool) -> Callable[..., Value]:
+def _time_part(kernel: Callable[[pa.Array], pa.Array]) -> Callable[..., Value]:
     def run(args: Sequence[Value]) -> Value:
-        x = args[0]
-        if of_time and kind(x.type) != "timestamp_ntz":
-            x = _time(x, TIMESTAMP)
-        elif not of_time:
-            x = _time(x, pa.date32())
+        x = args[0] if kind(args[0].type) == "timestamp_ntz" else _time(args[0], TIMESTAMP)
         return kernel(x).cast(pa.int32())
 
     return run
+
+
+def _date_part(part: Callable[[Days], Days]) -> Callable[..., Value]:
+    """Of all dates that an INT counts; Arrow's calendar ends at the year 32767."""
+
+    def run(args: Sequence[Value]) -> Value:
+        date = _time(args[0], pa.date32()).cast(pa.int32())
+        days = date.fill_null(0).to_numpy().astype("datetime64[D]")
+        return pa.array(part(days).astype(np.int32), mask=date.is_null().to_numpy(zero_copy_only=False))
+
+    return run
+
+
+def _months(days: Days) -> Days:
+    """Months since 1970-01."""
+    return days.astype("datetime64[M]").astype(np.int64)
+
+
+def _day(days: Days) -> Days:
+    first: Days = days.astype("datetime64[M]").astype("datetime64[D]")
+    return np.asarray((days - first).astype(np.int64) + 1)
 
 
 _UNITS = {
@@ -224,12 +242,19 @@ _UNITS = {
 }  # fmt: skip
 
 
+_ARROWS_CALENDAR = 28_000 * 365 * 86_400_000_000  # microseconds from 1970 that it reaches at least, both ways
+
+
 def date_trunc(args: Sequence[Value]) -> Value:
     """DATE_TRUNC(unit, t): always TIMESTAMP; weeks begin on Monday."""
     unit = str(_literal(args[0], "the unit of DATE_TRUNC")).lower()
     if unit not in _UNITS:
         raise TypeError(f"DATE_TRUNC knows no unit '{unit}'; it knows {', '.join(_UNITS)}")
-    return pc.floor_temporal(_time(args[1], TIMESTAMP), unit=_UNITS[unit], week_starts_monday=True)
+    instants = _time(args[1], TIMESTAMP)
+    ends = pc.min_max(instants.cast(pa.int64()))
+    if max(abs(ends[end].as_py() or 0) for end in ("min", "max")) > _ARROWS_CALENDAR:
+        raise ValueError("DATE_TRUNC of a year beyond 30000 is not supported here")
+    return pc.floor_temporal(instants, unit=_UNITS[unit], week_starts_monday=True)
 
 
 def date_difference(args: Sequence[Value]) -> Value:
@@ -320,13 +345,13 @@ SCALAR: dict[str, tuple[Callable[[Sequence[Value]], Value], int, int]] = {
     "round": (round_half_up, 1, 2),
     "floor": (_whole("floor", pc.floor), 1, 1),
     "ceil": (_whole("ceil", pc.ceil), 1, 1),
-    "year": (_part(pc.year, False), 1, 1),
-    "quarter": (_part(pc.quarter, False), 1, 1),
-    "month": (_part(pc.month, False), 1, 1),
-    "day": (_part(pc.day, False), 1, 1),
-    "hour": (_part(pc.hour, True), 1, 1),
-    "minute": (_part(pc.minute, True), 1, 1),
-    "second": (_part(pc.second, True), 1, 1),
+    "year": (_date_part(lambda days: 1970 + _months(days) // 12), 1, 1),
+    "quarter": (_date_part(lambda days: _months(days) % 12 // 3 + 1), 1, 1),
+    "month": (_date_part(lambda days: _months(days) % 12 + 1), 1, 1),
+    "day": (_date_part(_day), 1, 1),
+    "hour": (_time_part(pc.hour), 1, 1),
+    "minute": (_time_part(pc.minute), 1, 1),
+    "second": (_time_part(pc.second), 1, 1),
     "date_trunc": (date_trunc, 2, 2),
     "datediff": (date_difference, 2, 2),
     "date_add": (_date_mover(pc.add), 2, 2),

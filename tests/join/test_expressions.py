@@ -217,6 +217,7 @@ FOUND_BY_GENERATED_EXPRESSIONS = [
     ("cast(9223372036854775808D as bigint)", "int64", [2**63 - 1] * 4),
     ("try_cast(1e308 as smallint)", "int16", [None] * 4),
     ("cast(cast(9223372036854775807 as timestamp) as bigint)", "int64", [9223372036854] * 4),
+    ("month(date_sub(date '1900-01-01', 2147483647))", "int32", [7] * 4),
     ("unsigned(date_add(a, -2147483648))", "int32", [-2147463895, 2147483647, -2147463866, None]),
 ]  # fmt: skip
 
@@ -245,6 +246,7 @@ def test_what_generated_expressions_have_found(sql: str, dtype: str, values: lis
         ("trim(cast(x'FF' as string))", "no UTF-8 is not supported here"),
         ("x'61C3' like 'a%'", "no UTF-8 is not supported here"),
         ("cast(date_add(a, 2932896) as string)", "a year outside 0000 to 9999 as a STRING is not supported here"),
+        ("date_trunc('year', cast(9223372036854 as timestamp))", "beyond 30000 is not supported here"),
         ("hour(i)", "INT is no TIMESTAMP"),
         ("date_trunc('week', i)", "INT is no TIMESTAMP"),
         ("greatest(s, 0.5)", "do not go together"),
