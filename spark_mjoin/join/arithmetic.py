@@ -1,16 +1,16 @@
 """Comparisons and arithmetic as Spark's ANSI mode does them, over Arrow arrays.
 
-A value is an array, or a scalar when it stands for a literal of the query; at least one argument is an array. Literals
-matter because Spark gives an integer literal next to a DECIMAL only the digits that it has.
+A value is an array, or a scalar when it stands for a literal of the query; at least one argument is an array.
 
 Covered: numbers with Spark's widening and decimal precision rules, overflow and division by zero as errors, NaN equal
-to NaN and greater than all, dates and times with intervals. Integers and decimals are compared exactly, whatever their
-precision. Not covered: comparisons of nested types, arithmetic of decimals whose exact result needs more than 76
+to NaN and greater than all, dates and times with intervals. What is compared is first brought into one type, as in
+Spark. Not covered: comparisons of nested types, arithmetic of decimals whose exact result needs more than 76
 digits, and year-month intervals as values (`add_months` adds them to dates and timestamps).
 """
 
 from __future__ import annotations
 
+import decimal
 from collections.abc import Callable, Sequence
 from functools import reduce
 from typing import Any
@@ -19,7 +19,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from spark_mjoin.join.casts import INTEGERS, cast, common_type, decimal_digits, fit_decimal, kind, type_name
+from spark_mjoin.join.casts import cast, common_type, common_type_of, decimal_digits, fit_decimal, kind, type_name
 
 Value = Any  # pa.Array | pa.Scalar; pyarrow has no stubs
 
@@ -50,10 +50,6 @@ def aligned(a: Value, b: Value) -> tuple[Value, Value]:
     if "nested" in kinds:
         nested = a.type if kind(a.type) == "nested" else b.type
         raise TypeError(f"values of type {type_name(nested)} cannot be compared here; compare their fields")
-    if kinds in ({"decimal"}, {"integer", "decimal"}):
-        (p1, s1), (p2, s2) = decimal_digits(a.type), decimal_digits(b.type)
-        exact = pa.decimal256(max(p1 - s1, p2 - s2) + max(s1, s2), max(s1, s2))
-        return pc.cast(a, exact), pc.cast(b, exact)
     dtype = common_type(a.type, b.type)
     if pa.types.is_null(dtype):
         dtype = pa.bool_()
@@ -98,16 +94,11 @@ def null_safe_equal(args: Sequence[Value]) -> Value:
     return pc.or_(pc.fill_null(equal(args), False), both)
 
 
-def is_in(args: Sequence[Value]) -> Value:
-    """`x IN (…)`: NULL when nothing matches and a NULL is among the values."""
-    return reduce(pc.or_kleene, (equal((args[0], candidate)) for candidate in args[1:]))
-
-
 def extreme(better: Callable[[Sequence[Value]], Value]) -> Callable[[Sequence[Value]], Value]:
     """GREATEST and LEAST: NULLs are skipped, NaN is the greatest."""
 
     def run(args: Sequence[Value]) -> Value:
-        dtype = reduce(common_type, (a.type for a in args))
+        dtype = common_type_of((a.type for a in args), strings=False)
 
         def pick(a: Value, b: Value) -> Value:
             take_b = pc.or_(pc.is_null(a), pc.fill_null(better((b, a)), False))
@@ -145,8 +136,6 @@ def bounded_decimal(precision: int, scale: int) -> pa.DataType:
 def _operand(value: Value) -> tuple[Value, int, int]:
     """An exact number as decimal256, with the precision and scale that Spark gives it."""
     precision, scale = decimal_digits(value.type)
-    if isinstance(value, pa.Scalar) and value.type in INTEGERS:
-        precision = len(str(abs(value.as_py() or 0)))
     return pc.cast(value, pa.decimal256(max(precision, 20 if scale == 0 else precision), scale)), precision, scale
 
 
@@ -266,7 +255,23 @@ def negate(args: Sequence[Value]) -> Value:
         raise TypeError(f"- {type_name(args[0].type)} is not defined")
     if kind(args[0].type) == "duration":
         return pc.negate_checked(args[0].cast(pa.int64())).cast(DURATION)
-    return pc.negate_checked(args[0])
+    return pc.negate_checked(_of_34_digits(args[0]))
+
+
+def absolute(args: Sequence[Value]) -> Value:
+    if kind(args[0].type) not in _NUMBERS:
+        raise TypeError(f"abs takes a number and this is {type_name(args[0].type)}")
+    return pc.abs_checked(_of_34_digits(args[0]))
+
+
+def _of_34_digits(value: Value) -> Value:
+    """Raise for decimals of more digits: Spark rounds them to 34 when it changes their sign."""
+    if kind(value.type) == "decimal" and value.type.precision > 34:
+        wide = pc.cast(value, pa.decimal256(76, value.type.scale))
+        bound = pa.scalar(decimal.Decimal(10) ** (34 - value.type.scale), wide.type)
+        if pc.any(pc.greater_equal(pc.abs(wide), bound)).as_py():
+            raise ValueError("the sign of a DECIMAL of more than 34 digits is not supported here")
+    return value
 
 
 def _integers(args: Sequence[Value], symbol: str) -> tuple[Value, Value]:

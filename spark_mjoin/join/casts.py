@@ -15,7 +15,8 @@ in 256 bits and only then checked against the target's precision.
 from __future__ import annotations
 
 import decimal
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
+from functools import reduce
 from typing import Any
 
 import numpy as np
@@ -33,6 +34,7 @@ _NAMES = {
 }  # fmt: skip
 _DIGITS = {pa.int8(): 3, pa.int16(): 5, pa.int32(): 10, pa.int64(): 20}
 _MICROS_PER_DAY = 86_400_000_000
+_YEAR_0, _YEAR_10000 = -719_528, 2_932_897  # days from 1970-01-01 to the first of that year
 
 
 # --- types -----------------------------------------------------------------------------------------------------
@@ -69,8 +71,12 @@ def decimal_digits(dtype: pa.DataType) -> tuple[int, int]:
     return (_DIGITS[dtype], 0) if dtype in _DIGITS else (dtype.precision, dtype.scale)
 
 
-def common_type(a: pa.DataType, b: pa.DataType) -> pa.DataType:
-    """The type that Spark compares `a` and `b` in and that branches of a CASE meet in; TypeError if there is none."""
+def common_type(a: pa.DataType, b: pa.DataType, strings: bool = True) -> pa.DataType:
+    """The type that Spark compares `a` and `b` in and that branches of a CASE meet in; TypeError if there is none.
+
+    A string takes the type of the other side, unless `strings` is off. Of decimals that need more than 38 digits the
+    fraction gives way, and values are rounded.
+    """
     if a.equals(b) or kind(b) == "null":
         return a
     if kind(a) == "null":
@@ -82,16 +88,19 @@ def common_type(a: pa.DataType, b: pa.DataType) -> pa.DataType:
         if "float" in kinds:
             return pa.float64()
         (p1, s1), (p2, s2) = decimal_digits(a), decimal_digits(b)
-        precision = max(p1 - s1, p2 - s2) + max(s1, s2)
-        if precision <= 38:
-            return pa.decimal128(precision, max(s1, s2))
-        raise TypeError(f"{type_name(a)} and {type_name(b)} do not fit one DECIMAL of 38 digits; CAST one of them")
-    if "string" in kinds and "nested" not in kinds and "duration" not in kinds:
+        whole, scale = max(p1 - s1, p2 - s2), max(s1, s2)
+        return pa.decimal128(min(whole + scale, 38), min(scale, 38 - whole))
+    if strings and "string" in kinds and "nested" not in kinds and "duration" not in kinds:
         other = a if kind(b) == "string" else b
         return {"integer": pa.int64(), "float": pa.float64(), "decimal": pa.float64()}.get(kind(other), other)
     if kinds <= {"date", "timestamp", "timestamp_ntz"}:
         return TIMESTAMP if "timestamp" in kinds else TIMESTAMP_NTZ
     raise TypeError(f"{type_name(a)} and {type_name(b)} do not go together; CAST one of them")
+
+
+def common_type_of(types: Iterable[pa.DataType], strings: bool = True) -> pa.DataType:
+    """The type that all of `types` meet in, from the first to the last, as Spark finds it."""
+    return reduce(lambda a, b: common_type(a, b, strings), types, pa.null())
 
 
 # --- casts -----------------------------------------------------------------------------------------------------
@@ -139,14 +148,17 @@ def _integer_to_integer(array: pa.Array, dtype: pa.DataType, lenient: bool) -> p
 def _float_to_integer(array: pa.Array, dtype: pa.DataType, lenient: bool) -> pa.Array:
     low, high = _integer_bounds(dtype)
     whole = pc.trunc(array.cast(pa.float64()))
-    ok = pc.and_(pc.greater_equal(whole, float(low)), pc.less(whole, float(high + 1)))
+    # Java compares in the type of the float, in which the largest BIGINT is 2^63, and makes that the largest BIGINT.
+    highest = float(pa.scalar(high).cast(array.type, safe=False).as_py())
+    ok = pc.and_(pc.greater_equal(whole, float(low)), pc.less_equal(whole, highest))
     _only(array, ok, dtype, lenient)
-    return _only(whole, ok, dtype, lenient).cast(dtype)
+    whole = _only(whole, ok, dtype, lenient)
+    beyond = pc.greater_equal(whole, float(high + 1))
+    return pc.if_else(beyond, pa.scalar(high, dtype), pc.if_else(beyond, 0.0, whole).cast(dtype))
 
 
 def _decimal_to_integer(array: pa.Array, dtype: pa.DataType, lenient: bool) -> pa.Array:
-    wide = array.cast(pa.decimal256(76, array.type.scale))
-    whole = pc.round(wide, ndigits=0, round_mode="towards_zero").cast(pa.decimal256(76, 0))
+    whole = _cut(array.cast(pa.decimal256(76, array.type.scale)), 0)
     low, high = (pa.scalar(decimal.Decimal(bound), whole.type) for bound in _integer_bounds(dtype))
     ok = pc.and_(pc.greater_equal(whole, low), pc.less_equal(whole, high))
     whole = _only(whole, ok, dtype, lenient)
@@ -163,7 +175,7 @@ def _to_boolean(array: pa.Array, dtype: pa.DataType, lenient: bool) -> pa.Array:
 
 def fit_decimal(wide: pa.Array, dtype: pa.DataType, lenient: bool = False) -> pa.Array:
     """A decimal256 array rounded half up to the scale of `dtype` and checked against its precision."""
-    array = wide.cast(pa.decimal256(76, wide.type.scale))
+    array = _cut(wide.cast(pa.decimal256(76, wide.type.scale)), dtype.scale + 1)
     if array.type.scale > dtype.scale:
         array = pc.round(array, ndigits=dtype.scale, round_mode="half_towards_infinity")
     integer_digits = dtype.precision - dtype.scale
@@ -171,6 +183,14 @@ def fit_decimal(wide: pa.Array, dtype: pa.DataType, lenient: bool = False) -> pa
         bound = pa.scalar(decimal.Decimal(10) ** integer_digits, array.type)
         array = _only(array, pc.less(pc.abs(array), bound), dtype, lenient)
     return array.cast(dtype)
+
+
+def _cut(array: pa.Array, scale: int) -> pa.Array:
+    """Without the digits beyond `scale`, nine at a time: Arrow divides 256 bits rightly by 32 bits only."""
+    while array.type.scale > scale:
+        shorter = pa.decimal256(76, max(scale, array.type.scale - 9))
+        array = pc.cast(array, options=pc.CastOptions(target_type=shorter, allow_decimal_truncate=True))
+    return array
 
 
 def _exact_to_decimal(array: pa.Array, dtype: pa.DataType, lenient: bool) -> pa.Array:
@@ -198,7 +218,7 @@ def _text_to_decimal(array: pa.Array, dtype: pa.DataType, lenient: bool) -> pa.A
                     number = None  # Spark: not a number, hence NULL, in ANSI mode too
                 else:
                     number = number.quantize(quantum, context=context)
-                    if abs(number) >= bound:
+                    if number.copy_abs() >= bound:  # abs() would round to 28 digits
                         raise decimal.InvalidOperation
             except decimal.InvalidOperation:
                 if not lenient:
@@ -222,7 +242,24 @@ def _decimal_to_string(array: pa.Array, dtype: pa.DataType, lenient: bool) -> pa
     return pa.array([None if v is None else format(v, "f") for v in array.to_pylist()], dtype)  # never an exponent
 
 
+def _binary_to_string(array: pa.Array, dtype: pa.DataType, lenient: bool) -> pa.Array:
+    return array.view(dtype)  # the same bytes, whether or not they are valid UTF-8, as in Spark
+
+
+def _date_to_string(array: pa.Array, dtype: pa.DataType, lenient: bool) -> pa.Array:
+    _refuse_other_years(pc.min_max(array.cast(pa.int32())), 1)
+    return array.cast(dtype)
+
+
+def _refuse_other_years(extremes: pa.Scalar, per_day: int) -> None:
+    """Raise when there is a year that is not written with four digits."""
+    first, last = (extremes[end].as_py() for end in ("min", "max"))
+    if first is not None and not _YEAR_0 * per_day <= first <= last < _YEAR_10000 * per_day:
+        raise ValueError("a year outside 0000 to 9999 as a STRING is not supported here")
+
+
 def _timestamp_to_string(array: pa.Array, dtype: pa.DataType, lenient: bool) -> pa.Array:
+    _refuse_other_years(pc.min_max(array.cast(pa.int64())), _MICROS_PER_DAY)
     text = _to_zone(array, TIMESTAMP_NTZ, False).cast(dtype)
     text = pc.replace_substring_regex(text, r"(\.\d*[1-9])0+$", r"\1")
     return pc.replace_substring_regex(text, r"\.0+$", "")
@@ -232,7 +269,7 @@ def _timestamp_to_string(array: pa.Array, dtype: pa.DataType, lenient: bool) -> 
 
 _BLANKS = "".join(map(chr, range(33))) + "\x7f"
 _TRUE, _FALSE = ("t", "true", "y", "yes", "1"), ("f", "false", "n", "no", "0")
-_DATE = r"^(?P<y>\d{4})(?:-(?P<mo>\d{1,2})(?:-(?P<d>\d{1,2})(?:[ T].*)?)?)?$"
+_DATE = r"^(?P<y>\d{4})(?:-(?P<mo>\d{1,2})(?:-(?P<d>\d{1,2})(?:[ T]\C*)?)?)?$"  # any bytes
 _INSTANT = (
     r"^(?P<y>\d{4})(?:-(?P<mo>\d{1,2})(?:-(?P<d>\d{1,2})(?:[ T](?P<h>\d{1,2})(?::(?P<mi>\d{1,2})(?::(?P<s>\d{1,2})"
     r"(?:\.(?P<f>\d{0,9}))?)?)? *(?:Z|UTC|GMT|(?P<sign>[+-])(?P<zh>\d{1,2}):(?P<zm>\d{1,2}))?)?)?)?$"
@@ -242,7 +279,7 @@ _OTHER_FORMS = r"^T?\d{1,2}:|^[+-]?\d{5,}|^[+-]\d|:\d.*[A-Za-z+-]"
 
 
 def _trimmed(array: pa.Array) -> pa.Array:
-    return pc.utf8_trim(array, characters=_BLANKS)
+    return pc.ascii_trim(array, characters=_BLANKS)  # byte by byte: what a BINARY was cast to may be no UTF-8
 
 
 def _string_to_integer(array: pa.Array, dtype: pa.DataType, lenient: bool) -> pa.Array:
@@ -351,9 +388,14 @@ def _timestamp_to_integer(array: pa.Array, dtype: pa.DataType, lenient: bool) ->
 
 
 def _integer_to_timestamp(array: pa.Array, dtype: pa.DataType, lenient: bool) -> pa.Array:
+    """Seconds; what is more microseconds than a BIGINT holds becomes the first or the last instant, as in Java."""
+    most = (2**63 - 1) // 1_000_000
     wide = array.cast(pa.int64())
-    ok = pc.less_equal(pc.abs(pc.max_element_wise(wide, -(2**62))), (2**63 - 1) // 1_000_000)
-    return pc.multiply(_only(wide, ok, dtype, lenient), 1_000_000).cast(dtype)
+    micros = pc.multiply(
+        pc.min_element_wise(pc.max_element_wise(wide, -most, skip_nulls=False), most, skip_nulls=False), 1_000_000
+    )
+    micros = pc.if_else(pc.greater(wide, most), 2**63 - 1, micros)
+    return pc.if_else(pc.less(wide, -most), -(2**63), micros).cast(dtype)
 
 
 _Rule = Callable[[pa.Array, pa.DataType, bool], pa.Array]
@@ -385,8 +427,8 @@ _RULES: dict[tuple[str, str], _Rule] = {
     ("string", "date"): _string_to_date,
     ("string", "timestamp"): _string_to_timestamp,
     ("string", "timestamp_ntz"): _string_to_timestamp,
-    ("binary", "string"): _plain,
-    ("date", "string"): _plain,
+    ("binary", "string"): _binary_to_string,
+    ("date", "string"): _date_to_string,
     ("date", "timestamp"): _date_to_timestamp,
     ("date", "timestamp_ntz"): _date_to_timestamp,
     ("timestamp", "date"): _timestamp_to_date,

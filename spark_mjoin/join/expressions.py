@@ -1,6 +1,6 @@
 """Evaluation of `model.Expr` over Arrow arrays, with the meaning that Spark's ANSI mode gives it.
 
-    Expr ── evaluate ──> Array          FUNCTIONS: name -> Function; the only way from a `Call` to code
+    Expr ── evaluate, holds ──> Array   FUNCTIONS: name -> Function; the only way from a `Call` to code
       Col   the caller's array
       Lit   a scalar, widened to an array only where nothing else is one
       Call  eager: arguments first, then arithmetic.py and functions.py; lazy: the conditionals below
@@ -12,7 +12,8 @@ Not covered: aggregates, window functions, lambdas, and functions of clock or ra
 Why conditionals are right: in `CASE WHEN b <> 0 THEN a / b END` or `b <> 0 AND a / b > 1` the division must not be seen
 where b is 0. All operands are first evaluated over all rows, which is fast and nearly always succeeds; only when an
 operand raises is it evaluated again over just the rows that need it, and an error there is a real one. Expressions have
-no side effects, so this cannot be told from Spark's row-by-row evaluation.
+no side effects, so this cannot be told from Spark's row-by-row evaluation. An operand behind one that is NULL is not
+needed either: `NULL * (1 / 0)` is NULL.
 
 Errors are QueryErrors that show the smallest part of the query that failed. Types depend on types alone, so evaluating
 over no rows gives the type of an expression and finds every type error before anything runs.
@@ -20,18 +21,21 @@ over no rows gives the type of an expression and finds every type error before a
 
 from __future__ import annotations
 
+import decimal
+import math
 import re
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import reduce
+from itertools import pairwise
 
 import pyarrow as pa
 import pyarrow.compute as pc
 
 from spark_mjoin.errors import QueryError, nearest
 from spark_mjoin.join import arithmetic
-from spark_mjoin.join.arithmetic import Value, condition, equal
-from spark_mjoin.join.casts import cast, common_type, kind, type_name
+from spark_mjoin.join.arithmetic import Value, condition, equal, to
+from spark_mjoin.join.casts import cast, common_type_of, kind, type_name
 from spark_mjoin.join.functions import SCALAR
 from spark_mjoin.model import Call, Cast, Col, Expr, Lit
 
@@ -43,9 +47,21 @@ def evaluate(expr: Expr, column: Column, rows: int) -> pa.Array:
     return _Rows(column, rows).array(expr)
 
 
+def holds(condition: Expr, column: Column, rows: int) -> pa.Array:
+    """Which rows a filter keeps; QueryError when it fails.
+
+    Each conjunct is looked at only where those before it hold: a NULL ends it as a false does, as in Spark's filters.
+    """
+    conjuncts = condition.args if isinstance(condition, Call) and condition.function == "and" else (condition,)
+    selection, kept = _Rows(column, rows), pa.repeat(pa.scalar(True), rows)
+    for conjunct in conjuncts:
+        kept = pc.and_(kept, pc.fill_null(to(selection.where(conjunct, kept), pa.bool_()), False))
+    return kept
+
+
 def type_of(expr: Expr, column_type: Callable[[Col], pa.DataType]) -> pa.DataType:
     """The type of `expr`; QueryError when its operands do not go together."""
-    return evaluate(expr, lambda c: pa.array([], column_type(c)), 0).type
+    return _Rows(lambda c: pa.array([], column_type(c)), 0, planning=True).array(expr).type
 
 
 def columns_of(expr: Expr) -> frozenset[Col]:
@@ -60,9 +76,10 @@ def columns_of(expr: Expr) -> frozenset[Col]:
 class _Rows:
     """A selection of rows that expressions are evaluated over."""
 
-    def __init__(self, column: Column, rows: int) -> None:
+    def __init__(self, column: Column, rows: int, planning: bool = False) -> None:
         self.column = column
         self.rows = rows
+        self.planning = planning  # a literal that cannot be cast is a mistake, though there is no row for it
 
     def array(self, expr: Expr) -> pa.Array:
         value = self.value(expr)
@@ -79,8 +96,9 @@ class _Rows:
                 return cast(self.array(expr.arg), expr.type)
             return self._call(expr)
         except (ValueError, TypeError, NotImplementedError, OverflowError) as e:
-            hint = "" if isinstance(e, TypeError) else _remedy(str(e))
-            raise QueryError(f"in `{render(expr)}`: {e}{hint}") from e
+            what = "text that is no UTF-8 is not supported here" if _about_utf8(e) else str(e)
+            hint = "" if isinstance(e, TypeError) else _remedy(what)
+            raise QueryError(f"in `{render(expr)}`: {what}{hint}") from e
 
     def _call(self, expr: Call) -> Value:
         function = FUNCTIONS.get(expr.function)
@@ -91,22 +109,82 @@ class _Rows:
         if function.lazy is not None:
             return function.lazy(self, expr.args)
         assert function.eager is not None
-        values = [self.value(arg) for arg in expr.args]
+        if function.compares and (certain := self._certain(expr)) is not None:
+            return pa.repeat(pa.scalar(certain), self.rows)
+        values = self._operands(function, expr.args)
+        if function.is_operator:
+            values = _in_their_digits(expr, values)
         if all(isinstance(v, pa.Scalar) for v in values):
             values[function.subject] = pa.repeat(values[function.subject], self.rows)
-        return function.eager(values)
+        try:
+            return function.eager(values)
+        except ValueError:  # an operand that fails to be cast, perhaps beside a NULL
+            if self.planning:
+                raise
+            return function.eager(self._behind_no_null(function, values))
+
+    def _behind_no_null(self, function: Function, values: list[Value]) -> list[Value]:
+        """The operands of a strict function, with NULL where one before them is NULL."""
+        order = range(len(values))[:: -1 if function.backwards else 1]
+        masked = list(values)
+        for before, at in pairwise(order if function.strict else ()):
+            if isinstance(values[at], pa.Array) or function.is_operator:
+                valid = pc.and_(pa.repeat(pa.scalar(True), self.rows), pc.is_valid(masked[before]))
+                masked[at] = pc.if_else(valid, values[at], pa.scalar(None, values[at].type))
+        return masked
+
+    def _operands(self, function: Function, args: Sequence[Expr]) -> list[Value]:
+        """The values of the arguments; what follows a NULL is not evaluated, where the function is strict."""
+        found: dict[int, Value] = {}
+        for at in reversed(range(len(args))) if function.backwards else range(len(args)):
+            try:
+                found[at] = self.value(args[at])
+            except QueryError:
+                if not function.strict or not found:
+                    raise
+                valid = reduce(pc.and_, map(pc.is_valid, found.values()))
+                found[at] = self._restricted(args[at], pc.and_(pa.repeat(pa.scalar(True), self.rows), valid))
+        return [found[at] for at in range(len(args))]
+
+    def _certain(self, expr: Call) -> bool | None:
+        """How an integer compares with a DECIMAL literal that no BIGINT reaches: Spark does not look at the integer."""
+        for at, literal in enumerate(expr.args):
+            if not isinstance(literal, Lit) or kind(literal.type) != "decimal" or -(2**63) <= literal.value < 2**63:
+                continue
+            other = _Rows(lambda c: self.column(c).slice(0, 0), 0).value(expr.args[1 - at])
+            if kind(other.type) == "integer":
+                return bool((literal.value > 0) == ((expr.function[0] == "<") == (at == 1)))
+        return None
 
     def where(self, expr: Expr, needed: pa.Array) -> pa.Array:
         """The values of `expr`, of which only those where `needed` is true matter: elsewhere it does not raise."""
         try:
             return self.array(expr)
         except QueryError:
-            chosen = _Rows(
-                lambda c: self.column(c).filter(needed), pc.sum(needed.cast(pa.int64()), min_count=0).as_py()
-            )
-            values = chosen.array(expr)
-            ordinals = pc.subtract(pc.cumulative_sum(needed.cast(pa.int64())), 1)
-            return values.take(pc.if_else(needed, ordinals, pa.scalar(None, pa.int64())))
+            return self._restricted(expr, needed)
+
+    def _restricted(self, expr: Expr, needed: pa.Array) -> pa.Array:
+        """The values of `expr` where `needed` is true, and NULL elsewhere."""
+        count = pc.sum(needed.cast(pa.int64()), min_count=0).as_py()
+        values = _Rows(lambda c: self.column(c).filter(needed), count).array(expr)
+        ordinals = pc.subtract(pc.cumulative_sum(needed.cast(pa.int64())), 1)
+        return values.take(pc.if_else(needed, ordinals, pa.scalar(None, pa.int64())))
+
+
+def _in_their_digits(expr: Call, values: list[Value]) -> list[Value]:
+    """Literals beside a number of another kind, as Spark takes them: an integer has only the digits that it is written
+    with, and not those of its type; what is compared with an integer is the nearest one."""
+    for at, literal in enumerate(expr.args if len(values) == 2 else ()):
+        if not isinstance(literal, Lit) or literal.value is None:
+            continue
+        kinds = kind(literal.type), kind(values[1 - at].type)
+        if kinds == ("integer", "decimal") and literal.type != pa.int8():
+            dtype = pa.decimal128(len(str(abs(literal.value))), 0)
+            values[at] = pa.scalar(decimal.Decimal(literal.value), dtype)
+        elif kinds == ("decimal", "integer") and expr.function in ("<", "<=", ">", ">="):
+            up = expr.function in (("<", ">=") if at == 1 else (">", "<="))
+            values[at] = pa.scalar(math.ceil(literal.value) if up else math.floor(literal.value), pa.int64())
+    return values
 
 
 # --- conditionals ----------------------------------------------------------------------------------------------
@@ -131,12 +209,24 @@ def _case(rows: _Rows, args: Sequence[Expr]) -> Value:
     open_rows = pa.repeat(pa.scalar(True), rows.rows)
     branches: list[tuple[pa.Array, pa.Array]] = []
     for test, value in zip(args[0 : len(args) - 1 : 2], args[1::2], strict=True):
-        holds = pc.and_(open_rows, pc.fill_null(condition(rows.where(test, open_rows)), False))
+        tested = rows.where(test, open_rows)
+        if pa.types.is_null(tested.type):
+            raise TypeError("a condition must be BOOLEAN and this is only NULL")
+        holds = pc.and_(open_rows, pc.fill_null(condition(tested), False))
         branches.append((holds, rows.where(value, holds)))
         open_rows = pc.and_not(open_rows, holds)
     if len(args) % 2:
         branches.append((open_rows, rows.where(args[-1], open_rows)))
     return _merge(branches, rows.rows)
+
+
+def _if(rows: _Rows, args: Sequence[Expr]) -> Value:
+    """As CASE, except that a condition may be nothing but NULL."""
+    return _case(rows, (Cast(args[0], pa.bool_()) if _is_void(rows, args[0]) else args[0], *args[1:]))
+
+
+def _is_void(rows: _Rows, expr: Expr) -> bool:
+    return bool(pa.types.is_null(_Rows(lambda c: rows.column(c).slice(0, 0), 0).value(expr).type))
 
 
 def _coalesce(rows: _Rows, args: Sequence[Expr]) -> Value:
@@ -152,13 +242,41 @@ def _coalesce(rows: _Rows, args: Sequence[Expr]) -> Value:
 
 def _merge(branches: Sequence[tuple[pa.Array, pa.Array]], rows: int) -> pa.Array:
     """One array of the values that the masks choose, in the type that all branches widen to."""
-    dtype = reduce(common_type, (values.type for _, values in branches))
+    dtype = common_type_of(values.type for _, values in branches)
     result = pa.nulls(rows, dtype)
     for mask, values in branches:
         if pa.types.is_null(values.type):
             continue
         chosen = pc.if_else(mask, values, pa.scalar(None, values.type))  # what is not chosen must not fail to widen
         result = pc.if_else(mask, cast(chosen, dtype), result)
+    return result
+
+
+def _in(rows: _Rows, args: Sequence[Expr]) -> Value:
+    """`x IN (…)`, compared in the type of all of them: NULL when nothing matches and a NULL is among the values."""
+    try:
+        values = [rows.value(arg) for arg in args]
+        values[0] = rows.array(args[0])
+        dtype = common_type_of(v.type for v in values)
+        if pa.types.is_null(dtype):
+            return pa.nulls(rows.rows, pa.bool_())
+        subject, *candidates = (to(v, dtype) for v in values)
+        return reduce(pc.or_kleene, (equal((subject, candidate)) for candidate in candidates))
+    except (QueryError, ValueError):
+        return _in_turn(rows, args)
+
+
+def _in_turn(rows: _Rows, args: Sequence[Expr]) -> pa.Array:
+    """The same where a value fails: it is evaluated only for rows that found none before it."""
+    subject = rows.array(args[0])
+    none = _Rows(lambda c: rows.column(c).slice(0, 0), 0)
+    dtype = common_type_of(none.value(arg).type for arg in args)
+    open_rows = pc.is_valid(subject)
+    subject, result = cast(subject, dtype), pa.repeat(pa.scalar(False), rows.rows)
+    for arg in args[1:]:
+        values = pc.if_else(open_rows, rows.where(arg, open_rows), pa.scalar(None, none.value(arg).type))
+        result = pc.or_kleene(result, equal((subject, cast(values, dtype))))
+        open_rows = pc.and_(open_rows, pc.invert(pc.fill_null(result, False)))
     return result
 
 
@@ -196,36 +314,54 @@ class Function:
     eager: Callable[[Sequence[Value]], Value] | None = None
     lazy: Callable[[_Rows, Sequence[Expr]], Value] | None = None
     subject: int = 0
+    strict: bool = True  # NULL where an argument is; those after it are not evaluated there
+    backwards: bool = False  # evaluated from the last argument to the first: a divisor before its dividend
+    is_operator: bool = False  # of two values, neither of which has to be a literal
+    compares: bool = False  # by size
+
+
+def _operator(
+    run: Callable[[Sequence[Value]], Value], strict: bool = True, backwards: bool = False, compares: bool = False
+) -> Function:
+    return Function(2, 2, run, strict=strict, backwards=backwards, is_operator=True, compares=compares)
 
 
 FUNCTIONS: dict[str, Function] = {
     "and": Function(1, 10_000, lazy=_and),
     "or": Function(1, 10_000, lazy=_or),
     "not": Function(1, 1, _not),
-    "=": Function(2, 2, arithmetic.equal),
-    "<>": Function(2, 2, arithmetic.not_equal),
-    "<": Function(2, 2, arithmetic.less),
-    "<=": Function(2, 2, arithmetic.less_equal),
-    ">": Function(2, 2, arithmetic.greater),
-    ">=": Function(2, 2, arithmetic.greater_equal),
-    "<=>": Function(2, 2, arithmetic.null_safe_equal),
-    "in": Function(2, 10_000, arithmetic.is_in),
+    "=": _operator(arithmetic.equal),
+    "<>": _operator(arithmetic.not_equal),
+    "<": _operator(arithmetic.less, compares=True),
+    "<=": _operator(arithmetic.less_equal, compares=True),
+    ">": _operator(arithmetic.greater, compares=True),
+    ">=": _operator(arithmetic.greater_equal, compares=True),
+    "<=>": _operator(arithmetic.null_safe_equal, strict=False),
+    "in": Function(2, 10_000, lazy=_in),
     "is null": Function(1, 1, _is_null),
-    "+": Function(2, 2, arithmetic.add),
-    "-": Function(2, 2, arithmetic.subtract),
-    "*": Function(2, 2, arithmetic.multiply),
-    "/": Function(2, 2, arithmetic.divide),
-    "div": Function(2, 2, arithmetic.integer_divide),
-    "%": Function(2, 2, arithmetic.remainder),
+    "+": _operator(arithmetic.add),
+    "-": _operator(arithmetic.subtract),
+    "*": _operator(arithmetic.multiply),
+    "/": _operator(arithmetic.divide, backwards=True),
+    "div": _operator(arithmetic.integer_divide, backwards=True),
+    "%": _operator(arithmetic.remainder, backwards=True),
     "negate": Function(1, 1, arithmetic.negate),
     "case": Function(2, 10_000, lazy=_case),
+    "if": Function(3, 3, lazy=_if),
     "coalesce": Function(1, 1000, lazy=_coalesce),
-    "nullif": Function(2, 2, _nullif),
+    "nullif": Function(2, 2, _nullif, is_operator=True),
     "try_cast": Function(2, 2, lazy=_try_cast),
-    "greatest": Function(2, 1000, arithmetic.extreme(arithmetic.greater)),
-    "least": Function(2, 1000, arithmetic.extreme(arithmetic.less)),
+    "greatest": Function(2, 1000, arithmetic.extreme(arithmetic.greater), strict=False),
+    "least": Function(2, 1000, arithmetic.extreme(arithmetic.less), strict=False),
     **{
-        name: Function(fewest, most, run, subject=1 if name == "date_trunc" else 0)
+        name: Function(
+            fewest,
+            most,
+            run,
+            subject=1 if name == "date_trunc" else 0,
+            strict=name != "concat",
+            is_operator=name == "datediff",
+        )
         for name, (run, fewest, most) in SCALAR.items()
     },
 }
@@ -233,7 +369,7 @@ FUNCTIONS: dict[str, Function] = {
 
 # What a query may call by these names; the rest it writes as operators, or has other names for.
 NAMED = frozenset(f for f in FUNCTIONS if f.replace("_", "").isalpha()) - {
-    "and", "or", "not", "in", "div", "like", "case", "negate", "field", "try_cast", "add_days", "add_months",
+    "and", "or", "not", "in", "div", "like", "case", "if", "negate", "field", "try_cast", "add_days", "add_months",
 }  # fmt: skip
 
 
@@ -243,6 +379,10 @@ def unknown_function(name: str) -> QueryError:
         f"the function {name.lower()} is not supported in the join.{nearest(name, known)} Apply it downstream, on the"
         " DataFrame that the join gives"
     )
+
+
+def _about_utf8(error: Exception) -> bool:
+    return isinstance(error, UnicodeDecodeError) or "invalid utf8" in str(error).lower()
 
 
 def _remedy(message: str) -> str:

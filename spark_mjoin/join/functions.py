@@ -10,14 +10,20 @@ from __future__ import annotations
 import decimal
 import re
 from collections.abc import Callable, Sequence
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from spark_mjoin.join import arithmetic
 from spark_mjoin.join.arithmetic import DURATION, Value, to
 from spark_mjoin.join.casts import fit_decimal, kind, type_name
 from spark_mjoin.schema import TIMESTAMP
+
+Floats = np.ndarray[Any, np.dtype[np.float64]]
+Bools = np.ndarray[Any, np.dtype[np.bool_]]
+Days = np.ndarray[Any, Any]  # of days, as datetime64 or as numbers
 
 # --- arguments -------------------------------------------------------------------------------------------------
 
@@ -33,12 +39,24 @@ def _integer_literal(value: Value, what: str) -> int:
     number = _literal(value, what)
     if not isinstance(number, int) or isinstance(number, bool):
         raise TypeError(f"{what} must be an integer literal")
+    if not -(2**31) <= number < 2**31:
+        raise TypeError(f"{what} must be an INT")
     return number
 
 
 def _text(value: Value) -> Value:
     """A string; other atomic types are cast to one, as Spark does implicitly."""
     return to(value, pa.string())
+
+
+_TIMES = ("string", "date", "timestamp", "timestamp_ntz", "null")
+
+
+def _time(value: Value, dtype: pa.DataType) -> Value:
+    """A date or a timestamp of what Spark casts to one implicitly."""
+    if kind(value.type) not in _TIMES:
+        raise TypeError(f"{type_name(value.type)} is no {type_name(dtype)}; CAST it")
+    return to(value, dtype)
 
 
 def _number(value: Value, name: str) -> Value:
@@ -91,12 +109,13 @@ def substring(args: Sequence[Value]) -> Value:
     start = _integer_literal(args[1], "the position of SUBSTRING")
     count = _integer_literal(args[2], "the length of SUBSTRING") if len(args) > 2 else 2**31 - 1
     start = start - 1 if start > 0 else start
-    text = _text(args[0])
+    binary = kind(args[0].type) == "binary"
+    subject, cut = (args[0], pc.binary_slice) if binary else (_text(args[0]), pc.utf8_slice_codeunits)
     if count <= 0:
-        return pc.utf8_slice_codeunits(text, 0, 0)
+        return cut(subject, 0, 0)
     if start < 0 <= start + count:
-        return pc.utf8_slice_codeunits(text, start)
-    return pc.utf8_slice_codeunits(text, start, min(start + count, 2**31 - 1))
+        return cut(subject, start)
+    return cut(subject, start, min(start + count, 2**31 - 1))
 
 
 def like(args: Sequence[Value]) -> Value:
@@ -114,7 +133,9 @@ def like(args: Sequence[Value]) -> Value:
             parts.append(re.escape(escaped))
         else:
             parts.append({"%": ".*", "_": "."}.get(character) or _quoted(character))
-    return pc.match_substring_regex(_text(args[0]), r"(?s)\A" + "".join(parts) + r"\z")
+    text = _text(args[0])
+    text.cast(pa.binary()).cast(pa.string())  # raises for what is no UTF-8, which would match otherwise
+    return pc.match_substring_regex(text, r"(?s)\A" + "".join(parts) + r"\z")
 
 
 def _quoted(character: str) -> str:
@@ -124,16 +145,12 @@ def _quoted(character: str) -> str:
 # --- numbers ---------------------------------------------------------------------------------------------------
 
 
-def absolute(args: Sequence[Value]) -> Value:
-    return pc.abs_checked(_number(args[0], "abs"))
-
-
 def round_half_up(args: Sequence[Value]) -> Value:
     """ROUND(x, d): half away from zero, on the decimal digits that a double is written with."""
     x = _number(args[0], "round")
     digits = _integer_literal(args[1], "the number of digits of ROUND") if len(args) > 1 else 0
-    if digits < 0:
-        raise TypeError("ROUND with a negative number of digits is not supported here; do it downstream")
+    if not 0 <= digits <= 38:
+        raise TypeError(f"ROUND to {digits} digits is not supported here; do it downstream")
     if kind(x.type) == "integer":
         return x
     if kind(x.type) == "decimal":
@@ -142,15 +159,28 @@ def round_half_up(args: Sequence[Value]) -> Value:
         return fit_decimal(x.cast(pa.decimal256(76, x.type.scale)), pa.decimal128(precision, scale))
     if x.type == pa.float32():
         raise TypeError("ROUND of FLOAT is not supported here; CAST to DOUBLE")
-    quantum = decimal.Decimal(1).scaleb(-digits)
+    values = x.fill_null(0.0).to_numpy()
+    rounded, sure = _rounded(values, digits)
+    rounded[~sure] = [_rounded_as_written(v, digits) for v in values[~sure].tolist()]
+    return pa.array(rounded + 0.0, mask=x.is_null().to_numpy(zero_copy_only=False))  # there is no -0.0 in BigDecimal
+
+
+def _rounded(values: Floats, digits: int) -> tuple[Floats, Bools]:
+    """The values rounded, and which of them are certain: not those in whose error of calculation is a half."""
+    if digits > 22:  # powers of ten are exact up to here
+        return values.copy(), ~np.isfinite(values)
+    with np.errstate(over="ignore", invalid="ignore"):
+        scaled = np.abs(values) * 10.0**digits
+        whole = np.floor(scaled + 0.5)
+        close = np.abs(scaled - np.floor(scaled) - 0.5) <= scaled * 2.0**-50
+        rounded = np.where(np.isfinite(values), np.copysign(whole / 10.0**digits, values), values)
+    return rounded, ((scaled < 2.0**50) & ~close) | ~np.isfinite(values)
+
+
+def _rounded_as_written(value: float, digits: int) -> float:
+    """By the decimal digits that a double is written with, as Java does it."""
     context = decimal.Context(prec=1500, rounding=decimal.ROUND_HALF_UP)
-
-    def rounded(value: float | None) -> float | None:
-        if value is None or not np.isfinite(value):
-            return value
-        return float(decimal.Decimal(repr(value)).quantize(quantum, context=context))
-
-    return pa.array([rounded(v) for v in x.to_pylist()], pa.float64())
+    return float(decimal.Decimal(repr(value)).quantize(decimal.Decimal(1).scaleb(-digits), context=context))
 
 
 def _whole(mode: str, rounding: Callable[[pa.Array], pa.Array]) -> Callable[..., Value]:
@@ -176,16 +206,33 @@ def _whole(mode: str, rounding: Callable[[pa.Array], pa.Array]) -> Callable[...,
 # --- dates and times -------------------------------------------------------------------------------------------
 
 
-def _part(kernel: Callable[[pa.Array], pa.Array], of_time: bool) -> Callable[..., Value]:
+def _time_part(kernel: Callable[[pa.Array], pa.Array]) -> Callable[..., Value]:
     def run(args: Sequence[Value]) -> Value:
-        x = args[0]
-        if of_time and kind(x.type) != "timestamp_ntz":
-            x = to(x, TIMESTAMP)
-        elif not of_time:
-            x = to(x, pa.date32())
+        x = args[0] if kind(args[0].type) == "timestamp_ntz" else _time(args[0], TIMESTAMP)
         return kernel(x).cast(pa.int32())
 
     return run
+
+
+def _date_part(part: Callable[[Days], Days]) -> Callable[..., Value]:
+    """Of all dates that an INT counts; Arrow's calendar ends at the year 32767."""
+
+    def run(args: Sequence[Value]) -> Value:
+        date = _time(args[0], pa.date32()).cast(pa.int32())
+        days = date.fill_null(0).to_numpy().astype("datetime64[D]")
+        return pa.array(part(days).astype(np.int32), mask=date.is_null().to_numpy(zero_copy_only=False))
+
+    return run
+
+
+def _months(days: Days) -> Days:
+    """Months since 1970-01."""
+    return days.astype("datetime64[M]").astype(np.int64)
+
+
+def _day(days: Days) -> Days:
+    first: Days = days.astype("datetime64[M]").astype("datetime64[D]")
+    return np.asarray((days - first).astype(np.int64) + 1)
 
 
 _UNITS = {
@@ -195,18 +242,25 @@ _UNITS = {
 }  # fmt: skip
 
 
+_ARROWS_CALENDAR = 28_000 * 365 * 86_400_000_000  # microseconds from 1970 that it reaches at least, both ways
+
+
 def date_trunc(args: Sequence[Value]) -> Value:
     """DATE_TRUNC(unit, t): always TIMESTAMP; weeks begin on Monday."""
     unit = str(_literal(args[0], "the unit of DATE_TRUNC")).lower()
     if unit not in _UNITS:
         raise TypeError(f"DATE_TRUNC knows no unit '{unit}'; it knows {', '.join(_UNITS)}")
-    return pc.floor_temporal(to(args[1], TIMESTAMP), unit=_UNITS[unit], week_starts_monday=True)
+    instants = _time(args[1], TIMESTAMP)
+    ends = pc.min_max(instants.cast(pa.int64()))
+    if max(abs(ends[end].as_py() or 0) for end in ("min", "max")) > _ARROWS_CALENDAR:
+        raise ValueError("DATE_TRUNC of a year beyond 30000 is not supported here")
+    return pc.floor_temporal(instants, unit=_UNITS[unit], week_starts_monday=True)
 
 
 def date_difference(args: Sequence[Value]) -> Value:
     """DATEDIFF(end, start): days."""
-    end, start = (to(a, pa.date32()).cast(pa.int32()) for a in args)
-    return pc.subtract_checked(end, start)
+    end, start = (_time(a, pa.date32()).cast(pa.int32()) for a in args)
+    return pc.subtract(end, start)  # which begins again at the other end, as in Java
 
 
 def add_days(args: Sequence[Value]) -> Value:
@@ -214,19 +268,25 @@ def add_days(args: Sequence[Value]) -> Value:
     days = _integer_literal(args[1], "the number of days")
     if kind(args[0].type) in ("timestamp", "timestamp_ntz", "duration"):
         return pc.add_checked(args[0], pa.scalar(days * 86_400_000_000, DURATION))
-    if kind(args[0].type) not in ("date", "null"):  # Spark gives a string the time as well, and makes a string of it
+    if kind(args[0].type) == "null":
+        return to(args[0], DURATION)
+    if kind(args[0].type) != "date":  # Spark gives a string the time as well, and makes a string of it
         raise TypeError(f"{type_name(args[0].type)} + INTERVAL is not defined here; CAST it to TIMESTAMP or DATE")
-    date = to(args[0], pa.date32())
-    return pc.add_checked(date.cast(pa.int32()), pa.scalar(days, pa.int32())).cast(pa.date32())
+    return _moved(args[0], pc.add, days)
 
 
-def date_add(args: Sequence[Value]) -> Value:
-    return add_days((to(args[0], pa.date32()), args[1]))
+def _moved(date: Value, move: Callable[[pa.Array, pa.Scalar], pa.Array], days: int) -> Value:
+    """Days that no INT holds begin again at the other end, as in Java."""
+    return move(date.cast(pa.int32()), pa.scalar(days, pa.int32())).cast(pa.date32())
 
 
-def date_sub(args: Sequence[Value]) -> Value:
-    days = _integer_literal(args[1], "the number of days")
-    return add_days((to(args[0], pa.date32()), pa.scalar(-days, pa.int32())))
+def _date_mover(move: Callable[[pa.Array, pa.Scalar], pa.Array]) -> Callable[..., Value]:
+    def run(args: Sequence[Value]) -> Value:
+        if args[1].type == pa.int64():
+            raise TypeError("the number of days must be an INT and this is BIGINT")
+        return _moved(_time(args[0], pa.date32()), move, _integer_literal(args[1], "the number of days"))
+
+    return run
 
 
 def add_months(args: Sequence[Value]) -> Value:
@@ -242,7 +302,10 @@ def add_months(args: Sequence[Value]) -> Value:
     last = (target + 1).astype("datetime64[D]") - np.timedelta64(1, "D")
     moved = np.minimum(target.astype("datetime64[D]") + (days - month.astype("datetime64[D]")), last)
     missing = date.is_null().to_numpy(zero_copy_only=False)
-    result = pa.array(moved.astype(np.int64).astype(np.int32), mask=missing).cast(pa.date32())
+    numbers = pa.array(moved.astype(np.int64), mask=missing)
+    if pc.any(pc.not_equal(numbers.cast(pa.int32(), safe=False).cast(pa.int64()), numbers), min_count=0).as_py():
+        raise OverflowError(f"overflow: {months} months more are no DATE")
+    result = numbers.cast(pa.int32()).cast(pa.date32())
     if kind(x.type) == "date":
         return result
     time_of_day = pc.subtract(x, to(date, x.type))
@@ -250,7 +313,7 @@ def add_months(args: Sequence[Value]) -> Value:
 
 
 def to_date(args: Sequence[Value]) -> Value:
-    return to(args[0], pa.date32())
+    return _time(args[0], pa.date32())
 
 
 def unix_timestamp(args: Sequence[Value]) -> Value:
@@ -278,21 +341,21 @@ SCALAR: dict[str, tuple[Callable[[Sequence[Value]], Value], int, int]] = {
     "rtrim": (_trimmer(pc.utf8_rtrim), 1, 2),
     "substring": (substring, 2, 3),
     "like": (like, 2, 3),
-    "abs": (absolute, 1, 1),
+    "abs": (arithmetic.absolute, 1, 1),
     "round": (round_half_up, 1, 2),
     "floor": (_whole("floor", pc.floor), 1, 1),
     "ceil": (_whole("ceil", pc.ceil), 1, 1),
-    "year": (_part(pc.year, False), 1, 1),
-    "quarter": (_part(pc.quarter, False), 1, 1),
-    "month": (_part(pc.month, False), 1, 1),
-    "day": (_part(pc.day, False), 1, 1),
-    "hour": (_part(pc.hour, True), 1, 1),
-    "minute": (_part(pc.minute, True), 1, 1),
-    "second": (_part(pc.second, True), 1, 1),
+    "year": (_date_part(lambda days: 1970 + _months(days) // 12), 1, 1),
+    "quarter": (_date_part(lambda days: _months(days) % 12 // 3 + 1), 1, 1),
+    "month": (_date_part(lambda days: _months(days) % 12 + 1), 1, 1),
+    "day": (_date_part(_day), 1, 1),
+    "hour": (_time_part(pc.hour), 1, 1),
+    "minute": (_time_part(pc.minute), 1, 1),
+    "second": (_time_part(pc.second), 1, 1),
     "date_trunc": (date_trunc, 2, 2),
     "datediff": (date_difference, 2, 2),
-    "date_add": (date_add, 2, 2),
-    "date_sub": (date_sub, 2, 2),
+    "date_add": (_date_mover(pc.add), 2, 2),
+    "date_sub": (_date_mover(pc.subtract), 2, 2),
     "to_date": (to_date, 1, 1),
     "add_days": (add_days, 2, 2),
     "add_months": (add_months, 2, 2),

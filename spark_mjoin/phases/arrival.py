@@ -18,7 +18,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from spark_mjoin import kernel
-from spark_mjoin.join.expressions import evaluate
+from spark_mjoin.join.expressions import evaluate, holds
 from spark_mjoin.join.keys import encode
 from spark_mjoin.join.operator import Bound, materialise, pooled, produce
 from spark_mjoin.join.windows import Windows
@@ -135,7 +135,7 @@ def admit(spec: JoinSpec, number: int, batch: pa.RecordBatch, share: tuple[int, 
         return batch.column(col.name)
 
     if input.filter is not None:
-        batch = batch.filter(evaluate(input.filter, column, batch.num_rows))
+        batch = batch.filter(holds(input.filter, column, batch.num_rows))
     arrays = []
     for stored in input.stored:
         values = evaluate(stored.expr, column, batch.num_rows)

@@ -37,6 +37,7 @@ _CLAUSES = {
     "offset": "OFFSET", "qualify": "QUALIFY", "windows": "WINDOW", "laterals": "LATERAL VIEW", "pivots": "PIVOT",
     "hint": "a hint", "sample": "TABLESAMPLE", "into": "INTO", "locks": "FOR UPDATE",
 }  # fmt: skip
+_TYPED = ("DATE", "TIMESTAMP", "TIMESTAMPTZ", "TIMESTAMPLTZ", "TIMESTAMPNTZ")  # before a string, a literal of that type
 _SELECT_PARTS = {"expressions", "from", "from_", "joins", "where", "kind", "operation_modifiers"}
 
 
@@ -190,7 +191,7 @@ def split(expr: Expr) -> list[Expr]:
 
 def _parse(query: str) -> Any:
     try:
-        statements = [s for s in sqlglot.parse(_doubled_quotes(query), dialect="spark") if s is not None]
+        statements = parse_statements(query)
     except sqlglot.errors.ParseError as e:
         raise QueryError(_syntax_message(query, e)) from None
     except sqlglot.errors.SqlglotError as e:
@@ -203,6 +204,35 @@ def _parse(query: str) -> Any:
     if not isinstance(statements[0], exp.Select):
         raise QueryError(f"query: it must be one SELECT … FROM … JOIN …; this is not a SELECT: {query.strip()[:80]}")
     return statements[0]
+
+
+def parse_statements(query: str) -> list[Any]:
+    """sqlglot's trees for the statements of a text."""
+    text = _doubled_quotes(query)
+    dialect = sqlglot.Dialect.get_or_raise("spark")
+    parsed = dialect.parser().parse(_as_spark_reads(text, dialect.tokenize(text)), text)
+    return [statement for statement in parsed if statement is not None]
+
+
+def _as_spark_reads(text: str, tokens: Sequence[Any]) -> list[Any]:
+    """Tokens of literals: sqlglot makes `5::SMALLINT` of `5S`, and reads `DATE '2024-01-31'::INT` from the right."""
+    kinds, read = sqlglot.TokenType, list[Any]()
+    for token in tokens:
+        if read and read[-1].token_type == kinds.NUMBER and token.start == read[-1].start:
+            continue
+        if token.token_type == kinds.NUMBER:
+            token = _token_like(token, kinds.NUMBER, text[token.start : token.end + 1])
+        if token.token_type == kinds.DCOLON and len(read) > 1:
+            type_name, value = read[-2:]
+            if value.token_type == kinds.STRING and type_name.token_type.name in _TYPED:
+                parens = _token_like(type_name, kinds.L_PAREN, "("), _token_like(value, kinds.R_PAREN, ")")
+                read[-2:] = [parens[0], type_name, value, parens[1]]
+        read.append(token)
+    return read
+
+
+def _token_like(token: Any, kind: Any, text: str) -> Any:
+    return sqlglot.tokens.Token(kind, text, token.line, token.col, token.start, token.end, token.comments)
 
 
 def _doubled_quotes(query: str) -> str:

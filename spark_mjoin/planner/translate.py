@@ -10,14 +10,17 @@ of two structs a NULL equals a NULL, which no join key does.
 from __future__ import annotations
 
 import decimal
+import math
 import re
 from collections.abc import Callable, Sequence
 from typing import Any, ClassVar
 
+import numpy as np
 import pyarrow as pa
 from sqlglot import exp
 
 from spark_mjoin.errors import QueryError
+from spark_mjoin.join.casts import type_name
 from spark_mjoin.join.expressions import NAMED, unknown_function
 from spark_mjoin.model import Call, Cast, Expr, Lit
 from spark_mjoin.schema import arrow_type
@@ -109,13 +112,9 @@ class Translator:
         return Lit(bytes.fromhex(text if len(text) % 2 == 0 else "0" + text), pa.binary())
 
     def _negation(self, node: Any) -> Expr:
-        inner = self.expression(node.this)
-        if _is_number(node.this):
+        if _is_number(node.this):  # with its sign: -128Y is a TINYINT, and 128Y is none
             return _number("-" + str(node.this.this))
-        # So sqlglot writes 128Y, a number of a type that it fits with its sign only.
-        if isinstance(inner, Cast) and pa.types.is_integer(inner.type) and _is_number(node.this.this):
-            return Cast(_number("-" + str(node.this.this.this)), inner.type)
-        return Call("negate", (inner,))
+        return Call("negate", (self.expression(node.this),))
 
     def _interval(self, node: Any) -> Expr:
         months, micros = _interval_parts(node)
@@ -183,9 +182,6 @@ class Translator:
         subject = self.expression(node.this)
         if isinstance(node, exp.TryCast) and node.args.get("safe"):
             return Call("try_cast", (subject, Lit(None, dtype)))
-        literal = isinstance(subject, Lit) and subject.value is not None
-        if literal and pa.types.is_integer(dtype) and pa.types.is_int32(subject.type):  # type: ignore[union-attr]
-            return Lit(subject.value, dtype) if dtype == pa.int64() else Cast(subject, dtype)  # type: ignore[union-attr]
         return Cast(subject, dtype)
 
     def _case(self, node: Any) -> Expr:
@@ -200,7 +196,7 @@ class Translator:
 
     def _if(self, node: Any) -> Expr:
         parts = (node.this, node.args["true"], node.args.get("false"))
-        return Call("case", tuple(self.expression(p) for p in parts if p is not None))
+        return Call("if", tuple(self.expression(p) for p in parts if p is not None))
 
     def _concat(self, node: Any) -> Expr:
         return Call("concat", tuple(map(self.expression, node.expressions)))
@@ -288,16 +284,39 @@ def _is_number(node: Any) -> bool:
     return isinstance(node, exp.Literal) and not node.is_string
 
 
+_SUFFIXES = {"Y": pa.int8(), "S": pa.int16(), "L": pa.int64(), "F": pa.float32(), "D": pa.float64()}
+_NUMBER = re.compile(r"(-?(?:\d+\.?\d*|\.\d+)(?:e[+-]?\d+)?)(BD|[YSLFD])?", re.IGNORECASE)
+
+
 def _number(text: str) -> Lit:
-    """A number as Spark types it: INT or BIGINT as it fits, DECIMAL with a point, DOUBLE with an exponent."""
-    if "e" in text.lower():
-        return Lit(float(text), pa.float64())
-    value = decimal.Decimal(text)
+    """A number as Spark types it: by its suffix, else INT or BIGINT as it fits, DECIMAL with a point, DOUBLE with e."""
+    found = _NUMBER.fullmatch(text)
+    if found is None:
+        raise QueryError(f"query: {text} is no number")
+    digits, suffix = found[1], (found[2] or "").upper()
+    value = decimal.Decimal(digits)
+    dtype = _SUFFIXES.get(suffix)
+    if dtype is None and not suffix and "e" in digits.lower():
+        dtype = pa.float64()
+    if dtype is None and not suffix and "." not in digits and -(2**63) <= int(value) < 2**63:
+        dtype = pa.int32() if -(2**31) <= int(value) < 2**31 else pa.int64()
+    if dtype is None:
+        return _decimal(text, value)
+    if pa.types.is_floating(dtype):
+        number = float(np.float32(digits)) if dtype == pa.float32() else float(digits)
+        if math.isinf(number):
+            raise QueryError(f"query: the number {text} is outside the range of {type_name(dtype)}")
+        return Lit(number, dtype)
+    bound = 1 << (dtype.bit_width - 1)
+    if value != int(value) or "." in digits or not -bound <= int(value) < bound:
+        raise QueryError(f"query: the number {text} is no {type_name(dtype)}")
+    return Lit(int(value), dtype)
+
+
+def _decimal(text: str, value: decimal.Decimal) -> Lit:
     _, digits, exponent = value.as_tuple()
     scale = max(-int(exponent), 0)
-    if "." not in text and -(2**63) <= int(value) < 2**63:
-        return Lit(int(value), pa.int32() if -(2**31) <= int(value) < 2**31 else pa.int64())
-    precision = max(len(digits), scale)
+    precision = max(len(digits) + max(int(exponent), 0), scale)
     if precision > 38:
         raise QueryError(f"query: the number {text} has more than 38 digits")
     return Lit(value, pa.decimal128(precision, scale))
