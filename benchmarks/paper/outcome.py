@@ -54,16 +54,17 @@ def _number(value: float) -> str:
 
 
 FEW = 50  # results, which say little about who is ahead
+SLICE = 1 / 500  # of a run (plans.SLICES): what a slice gives is counted at its end
 
 
 def behind(run: Run, others: Sequence[Run], until: float) -> float:
     """The most that a run is behind the best of others at any time, as a part of what that one has given by then.
 
     Of what there is by then, and not of all that there will be: a tolerance in parts of the whole would forgive
-    anything that happens early. Times at which there are only a FEW results are left out.
+    anything that happens early. A lag of one slice is none, and times with only a FEW results are left out.
     """
     points = np.linspace(0, until, 51)[1:]
-    leaders = [(max(other.at(t) for other in others), run.at(t)) for t in points]
+    leaders = [(max(other.at(t) for other in others), run.at(t + SLICE * until)) for t in points]
     return max((1 - own / leader for leader, own in leaders if leader >= FEW), default=0.0)
 
 
