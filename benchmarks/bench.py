@@ -4,7 +4,8 @@ For each workload: write the data once, compute the reference checksum, run ever
 the same files, compare. Verdicts are printed and never end the run; the exit code is 1 only when an engine's rows
 differ from the reference.
 
-Not measured: start of the JVM and the session, restart and recovery, latency of single rows, more than one machine.
+Not measured: start of the JVM and the session, restart and recovery, latency (`benchmarks.latency`), more than one
+machine.
 """
 
 from __future__ import annotations
@@ -126,6 +127,8 @@ def _version(package: str) -> str:
 
 def line(it: Measurement) -> str:
     times = " ".join(f"{seconds:.3f}" for seconds in it.times) or "no time"
+    if it.cold is not None:
+        times = f"cold {it.cold:.3f}, warm {times}"
     state = {True: "same rows", False: "WRONG ROWS", None: "not checked"}[it.same]
     return f"  {it.label}: {times} s, {it.error or state}"
 
@@ -140,7 +143,7 @@ def _parser() -> argparse.ArgumentParser:
     add("--workloads", type=choice(WORKLOADS), default=list(WORKLOADS), help="letters, with commas (default: all)")
     add("--only", type=choice(get_args(Kind)), default=list(get_args(Kind)), help="mjoin,spark,duckdb,kernel")
     add("--scale", type=float, default=1.0, help="share of the full row numbers")
-    add("--repeats", type=int, default=3, help="timed runs of each engine; the best counts")
+    add("--repeats", type=int, default=3, help="warm runs of each engine; the best counts")
     add("--budget", type=float, default=120.0, help="no further repeat after so many seconds of timed runs")
     add("--timeout", type=float, default=1800.0, help="seconds after which one engine on one workload is given up")
     add("--no-verify", dest="verify", action="store_false", help="skip the untimed runs that compare the rows")

@@ -2,8 +2,9 @@
 
 Reads a Request as JSON from stdin and prints one line with its Measurements. What is timed:
 
-* Spark engines: from `start()` of the streaming query to its end (AvailableNow), noop sink, in a session that has run
-  one small query of the same shape. So with reading parquet, checkpoint and state writes, and without starting the JVM.
+* Spark engines: from `start()` of the streaming query to its end (AvailableNow), noop sink. So with reading parquet,
+  checkpoint and state writes, and without starting the JVM and the session. Cold is the first query of the session,
+  which finds nothing started, loaded or compiled there but what numba has in its cache; warm are the later ones.
 * duckdb: from the SQL text over the parquet files to an Arrow table in memory.
 * kernel: from Arrow tables in memory to Arrow batches in memory, both sides on one thread, in turns.
 
@@ -30,7 +31,7 @@ import pyarrow as pa
 
 import spark_mjoin
 from benchmarks import check, kernel
-from benchmarks.engines import RESULT_MARK, Measurement, Request
+from benchmarks.engines import RESULT_MARK, Engine, Measurement, Request
 from benchmarks.memory import PeakMemory
 from benchmarks.shapes import SHAPES
 from benchmarks.workloads import WARM_UP_FILES, WARM_UP_SCALE, WORKLOADS, Dataset
@@ -72,7 +73,7 @@ def _verified(measurement: Measurement, checked: Callable[[], check.Checksum]) -
         checksum = checked()
     except Exception as failure:  # noqa: BLE001 - reported in the table
         traceback.print_exc()
-        return replace(measurement, error=f"the checking run failed: {_short(failure)}")
+        return replace(measurement, error=f"the checking run failed: {short(failure)}")
     rows = checksum.rows if measurement.rows is None else measurement.rows
     return replace(measurement, rows=rows, checksum=asdict(checksum))
 
@@ -126,7 +127,7 @@ def _kernel(request: Request, data: Dataset, small: Dataset, blank: Measurement)
         kernel.run_incremental(workload, small.tables(), kernel.BATCH_ROWS)
     except Exception as failure:  # noqa: BLE001 - duckdb's half of the figure is still worth having
         traceback.print_exc()
-        error = _short(failure)
+        error = short(failure)
 
     rounds = max(request.repeats, MIN_KERNEL_ROUNDS)
     times: dict[str, list[float]] = {"kernel": [], "duckdb": []}
@@ -157,52 +158,84 @@ def _seconds(run: Callable[[], object]) -> float:
 
 
 def _spark(request: Request, data: Dataset, small: Dataset, blank: Measurement) -> Measurement:
-    spark = _session(request)
-    try:
+    if request.engine.kind == "mjoin":
         with _directory(request) as directory:
-            _stream(spark, request, small, directory, _noop)
-        micro_batches = rows = 0
-
-        def once() -> float:
-            nonlocal micro_batches, rows
-            spark._jvm.System.gc()  # start every run from the same heap
-            with _directory(request) as directory:
-                seconds, micro_batches, rows = _stream(spark, request, data, directory, _noop)
-            return seconds
-
-        times, peaks, measure = _repeat(request, once)
-        found = replace(
-            blank, times=times, peak_bytes=peaks, memory_measure=measure, micro_batches=micro_batches, rows=rows
-        )
-
-        def checked() -> check.Checksum:
-            with _directory(request) as directory:
-                _stream(spark, request, data, directory, _to_parquet)
-                return check.of_files(directory / "result", data.workload.output_names)
-
-        return _verified(found, checked) if request.verify else found
+            _compile(small, request.engine, directory)
+    spark = session(request.engine, request.scratch)
+    try:
+        return in_session(spark, request, data, blank)
     finally:
         spark.stop()
 
 
-def _session(request: Request) -> Any:
+def in_session(spark: Any, request: Request, data: Dataset, blank: Measurement) -> Measurement:
+    """Cold, warm and checked; the session must not have run anything yet."""
+    micro_batches = rows = 0
+
+    def once() -> float:
+        nonlocal micro_batches, rows
+        spark._jvm.System.gc()  # start every run from the same heap
+        with _directory(request) as directory:
+            seconds, micro_batches, rows = _stream(spark, request, data, directory, _noop)
+        return seconds
+
+    cold = once()
+    times, peaks, measure = _repeat(request, once)
+    found = replace(
+        blank,
+        cold=cold,
+        times=times,
+        peak_bytes=peaks,
+        memory_measure=measure,
+        micro_batches=micro_batches,
+        rows=rows,
+    )
+
+    def checked() -> check.Checksum:
+        with _directory(request) as directory:
+            _stream(spark, request, data, directory, _to_parquet)
+            return check.of_files(directory / "result", data.workload.output_names)
+
+    return _verified(found, checked) if request.verify else found
+
+
+def _compile(small: Dataset, engine: Engine, directory: Path) -> None:
+    """A small join without Spark: what numba compiles once per machine is in its cache then, and not in a cold time."""
+    from pyspark.sql.datasource import CaseInsensitiveDict
+
+    from spark_mjoin.datasource import MJoinDataSource
+
+    options = {"query": small.workload.query, "stateLocation": str(directory)} | engine.options
+    for alias in small.workload.aliases:
+        options |= {f"source.{alias}.format": "parquet", f"source.{alias}.path": str(small.path(alias))}
+    source = MJoinDataSource(CaseInsensitiveDict(options))
+    reader = source.streamReader(source.schema())
+    start = reader.initialOffset()
+    end = reader.latestOffset(start, reader.getDefaultReadLimit())
+    for partition in reader.partitions(start, end):
+        for _ in reader.read(partition):
+            pass
+
+
+def session(engine: Engine, scratch: str) -> Any:
+    """A Spark session as the engine wants it."""
     from pyspark.sql import SparkSession
 
-    builder = SparkSession.builder.master("local[2]").appName(f"bench {request.engine.name} {request.workload}")
+    builder = SparkSession.builder.master("local[2]").appName(f"bench {engine.name}")
     settings = {
-        "spark.driver.memory": request.engine.driver_memory,
+        "spark.driver.memory": engine.driver_memory,
         "spark.ui.enabled": "false",
-        "spark.local.dir": request.scratch,
-        "spark.sql.warehouse.dir": f"{request.scratch}/warehouse",
+        "spark.local.dir": scratch,
+        "spark.sql.warehouse.dir": f"{scratch}/warehouse",
         "spark.sql.streaming.numRecentProgressUpdates": "10000",
     }
-    for name, value in (settings | request.engine.conf).items():
+    for name, value in (settings | engine.conf).items():
         builder = builder.config(name, value)
-    session = builder.getOrCreate()
-    session.sparkContext.setLogLevel("ERROR")
-    if request.engine.jar:
-        spark_mjoin.enable(session)
-    return session
+    found = builder.getOrCreate()
+    found.sparkContext.setLogLevel("ERROR")
+    if engine.jar:
+        spark_mjoin.enable(found)
+    return found
 
 
 @contextmanager
@@ -226,9 +259,8 @@ def _stream(
     spark: Any, request: Request, dataset: Dataset, directory: Path, sink: Callable[[Any, Path], Any]
 ) -> tuple[float, int, int]:
     """One streaming query to its end: seconds, micro-batches, rows written as the sink counts them."""
-    build = _mjoin_frame if request.engine.kind == "mjoin" else _spark_frame
-    frame = build(spark, request, dataset, directory)
-    writer = sink(frame.writeStream, directory).option("checkpointLocation", str(directory / "checkpoint"))
+    joined = frame(spark, request.engine, dataset, directory)
+    writer = sink(joined.writeStream, directory).option("checkpointLocation", str(directory / "checkpoint"))
     started = time.perf_counter()
     query = writer.trigger(availableNow=True).start()
     query.awaitTermination()
@@ -238,29 +270,35 @@ def _stream(
     return seconds, max(commits, default=-1) + 1, sum(rows for rows in written if rows > 0)
 
 
-def _mjoin_frame(spark: Any, request: Request, dataset: Dataset, directory: Path) -> Any:
+def frame(spark: Any, engine: Engine, dataset: Dataset, directory: Path) -> Any:
+    """The workload's query over its files, as a streaming DataFrame; state goes below the directory."""
+    build = _mjoin_frame if engine.kind == "mjoin" else _spark_frame
+    return build(spark, engine, dataset, directory)
+
+
+def _mjoin_frame(spark: Any, engine: Engine, dataset: Dataset, directory: Path) -> Any:
     reader = spark.readStream.format("mjoin").option("query", dataset.workload.query)
-    if not request.engine.jar:
+    if not engine.jar:
         reader = reader.option("stateLocation", str(directory / "state"))
     for alias in dataset.workload.aliases:
         reader = reader.option(f"source.{alias}.format", "parquet")
         reader = reader.option(f"source.{alias}.path", str(dataset.path(alias)))
-        if request.engine.files_per_trigger is not None:
-            reader = reader.option(f"source.{alias}.maxFilesPerTrigger", str(request.engine.files_per_trigger))
-    return reader.options(**request.engine.options).load()
+        if engine.files_per_trigger is not None:
+            reader = reader.option(f"source.{alias}.maxFilesPerTrigger", str(engine.files_per_trigger))
+    return reader.options(**engine.options).load()
 
 
-def _spark_frame(spark: Any, request: Request, dataset: Dataset, directory: Path) -> Any:
+def _spark_frame(spark: Any, engine: Engine, dataset: Dataset, directory: Path) -> Any:
     """The same query text over streaming views: Spark plans chained binary stream-stream inner joins."""
     for alias in dataset.workload.aliases:
         reader = spark.readStream.schema(dataset.ddl(alias))
-        if request.engine.files_per_trigger is not None:
-            reader = reader.option("maxFilesPerTrigger", str(request.engine.files_per_trigger))
+        if engine.files_per_trigger is not None:
+            reader = reader.option("maxFilesPerTrigger", str(engine.files_per_trigger))
         reader.parquet(str(dataset.path(alias))).createOrReplaceTempView(alias)
     return spark.sql(dataset.workload.query)
 
 
-def _short(failure: BaseException) -> str:
+def short(failure: BaseException) -> str:
     lines = str(failure).strip().splitlines() or [""]
     return f"{type(failure).__name__}: {lines[0]}"[:300]
 
@@ -271,7 +309,7 @@ def main() -> None:
         found = measure(request)
     except Exception as failure:  # noqa: BLE001 - reported in the table; the other engines go on
         traceback.print_exc()
-        error = _short(failure)
+        error = short(failure)
         found = [Measurement(request.workload, request.engine.name, request.engine.label, error=error)]
     print(RESULT_MARK + json.dumps([asdict(measurement) for measurement in found]), flush=True)
 

@@ -34,6 +34,16 @@ local disk, and so it is the default here; on HDFS or an object store it does no
 the price of files without checksums; `spark_mjoin.enable` has a way of its own.
 """
 
+TUNED = {"spark.sql.shuffle.partitions": "2"}
+"""For Spark's own joins: one per core, as the state of a join is per partition and 200 would only add overhead."""
+
+ON_ROCKSDB = TUNED | {
+    "spark.sql.streaming.stateStore.providerClass": (
+        "org.apache.spark.sql.execution.streaming.state.RocksDBStateStoreProvider"
+    ),
+    "spark.sql.streaming.stateStore.rocksdb.changelogCheckpointing.enabled": "true",
+}
+
 UNIX_SOCKETS = {"spark.python.unix.domain.socket.enabled": "true"}
 """Spark talks to Python workers over Unix domain sockets: messages do not wait for each other as they do in TCP."""
 
@@ -87,7 +97,10 @@ class Measurement:
     workload: str
     engine: str
     label: str
+    cold: float | None = None
+    """The first query of a fresh session, in seconds; None where there is no session."""
     times: tuple[float, ...] = ()
+    """Later queries of the same session, each from fresh directories."""
     peak_bytes: tuple[int, ...] = ()
     """One per timed run; empty where memory is not measured."""
     memory_measure: str = ""
@@ -126,14 +139,6 @@ def engines(
 ) -> list[Engine]:
     """All engines of the asked-for groups, in the order of the table."""
     options = {} if partitions is None else {"partitions": str(partitions)}
-    # Two shuffle partitions: one per core, as the state of a join is per partition and 200 would only add overhead.
-    tuned = {"spark.sql.shuffle.partitions": "2"}
-    on_rocksdb = tuned | {
-        "spark.sql.streaming.stateStore.providerClass": (
-            "org.apache.spark.sql.execution.streaming.state.RocksDBStateStoreProvider"
-        ),
-        "spark.sql.streaming.stateStore.rocksdb.changelogCheckpointing.enabled": "true",
-    }
     ours = UNIX_SOCKETS if unix_sockets else {}
     found = []
     for suffix, words, more in (("", "", {}), ("-spill", f", memory={state_memory}", {"memory": state_memory})):
@@ -153,17 +158,17 @@ def engines(
                 )
             )
     found += [
-        Engine("spark", "spark", "Spark, micro-batches", 1, driver_memory=spark_memory, conf=tuned),
+        Engine("spark", "spark", "Spark, micro-batches", 1, driver_memory=spark_memory, conf=TUNED),
     ]
     if forkless_checkpoints:
         label = "Spark, micro-batches, forkless checkpoints"
-        conf = tuned | FORKLESS_CHECKPOINTS
+        conf = TUNED | FORKLESS_CHECKPOINTS
         found.append(Engine("spark-forkless", "spark", label, 1, driver_memory=spark_memory, conf=conf))
     if rocksdb:
         label = "Spark, micro-batches, RocksDB"
-        found.append(Engine("spark-rocksdb", "spark", label, 1, driver_memory=spark_memory, conf=on_rocksdb))
+        found.append(Engine("spark-rocksdb", "spark", label, 1, driver_memory=spark_memory, conf=ON_ROCKSDB))
     if one_batch:
-        found.append(Engine("spark-defaults", "spark", "Spark, no limit", driver_memory=spark_memory, conf=tuned))
+        found.append(Engine("spark-defaults", "spark", "Spark, no limit", driver_memory=spark_memory, conf=TUNED))
     found += [
         Engine("duckdb-2", "duckdb", "duckdb one-shot, 2 threads", threads=2),
         Engine("duckdb-1", "duckdb", "duckdb one-shot, 1 thread", threads=1),
@@ -173,19 +178,33 @@ def engines(
 
 
 def run(request: Request, log: Path, timeout_seconds: float) -> list[Measurement]:
-    """Run the request in its own process group; its stderr (Spark's log) goes to `log`."""
-    engine = request.engine
+    """Run the request in its own process; what fails is a measurement with an error."""
+    try:
+        found = in_own_process("benchmarks.child", request.to_json(), log, timeout_seconds)
+    except NoResult as failure:
+        return [Measurement(request.workload, request.engine.name, request.engine.label, error=str(failure))]
+    return [Measurement.from_parts(parts) for parts in found]
+
+
+class NoResult(Exception):
+    """A child process that took too long, or ended without a result; says which."""
+
+
+def in_own_process(module: str, request: str, log: Path, timeout_seconds: float) -> Any:
+    """What `python -m module` prints behind RESULT_MARK when it is given the request on stdin.
+
+    It has a process group of its own; its stderr (Spark's log) goes to `log`.
+    """
     environment = os.environ | {
         "PYSPARK_PYTHON": sys.executable,
         "PYSPARK_DRIVER_PYTHON": sys.executable,
         # The Python workers must find pyspark_mjoin and spark_mjoin, installed or not.
         "PYTHONPATH": os.pathsep.join(filter(None, [str(REPOSITORY), os.environ.get("PYTHONPATH", "")])),
     }
-    failed = Measurement(request.workload, engine.name, engine.label)
     log.parent.mkdir(parents=True, exist_ok=True)
     with log.open("w") as stderr:
         child = subprocess.Popen(
-            [sys.executable, "-m", "benchmarks.child"],
+            [sys.executable, "-m", module],
             cwd=REPOSITORY,
             env=environment,
             stdin=subprocess.PIPE,
@@ -195,15 +214,15 @@ def run(request: Request, log: Path, timeout_seconds: float) -> list[Measurement
             start_new_session=True,
         )
         try:
-            output, _ = child.communicate(request.to_json(), timeout=timeout_seconds)
+            output, _ = child.communicate(request, timeout=timeout_seconds)
         except subprocess.TimeoutExpired:
-            return [_with_error(failed, f"took more than {timeout_seconds:.0f} s")]
+            raise NoResult(f"took more than {timeout_seconds:.0f} s") from None
         finally:
             _end_group(child)
     for line in reversed(output.splitlines()):
         if line.startswith(RESULT_MARK):
-            return [Measurement.from_parts(parts) for parts in json.loads(line.removeprefix(RESULT_MARK))]
-    return [_with_error(failed, f"ended with code {child.returncode} and no result; see {log}")]
+            return json.loads(line.removeprefix(RESULT_MARK))
+    raise NoResult(f"ended with code {child.returncode} and no result; see {log}")
 
 
 def _end_group(child: subprocess.Popen[str]) -> None:
@@ -211,7 +230,3 @@ def _end_group(child: subprocess.Popen[str]) -> None:
     with contextlib.suppress(ProcessLookupError):  # all gone already
         os.killpg(child.pid, signal.SIGKILL)
     child.wait()
-
-
-def _with_error(measurement: Measurement, error: str) -> Measurement:
-    return Measurement(measurement.workload, measurement.engine, measurement.label, error=error)

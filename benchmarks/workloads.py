@@ -92,7 +92,7 @@ class Dataset:
         return {alias: pq.read_table(self.path(alias)).combine_chunks() for alias in self.workload.aliases}
 
 
-_SPARK_TYPES = {pa.int64(): "BIGINT", pa.string(): "STRING"}
+_SPARK_TYPES = {pa.int32(): "INT", pa.int64(): "BIGINT", pa.string(): "STRING"}
 
 
 def _write(table: pa.Table, directory: Path, files: int) -> None:

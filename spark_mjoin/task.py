@@ -111,7 +111,7 @@ def _commit(task: PartitionTask, batch: Pipeline, positions: Mapping[str, Positi
     counts.kept_rows, counts.kept_weights = [a.rows for a in admitted], [a.weight for a in admitted]
     if batch.plan.room is not None and batch.plan.room.parts is not None:
         counts.windows = shrinking.effective(batch.state.root)
-    counts.input_bytes = [operator.tables[member].nbytes() for operator, member in batch.state.inputs()]
+    counts.input_bytes = [operator.tables[member].steady_bytes() for operator, member in batch.state.inputs()]
     counts.least_fractions = [a.least for a in admitted]
     counts.fractions = [batch.parts(number) / WHOLE for number in range(len(admitted))]
     counts.purge_pending = batch.has_to_purge

@@ -47,7 +47,8 @@ def show(outcome: Outcome, scale: float, seconds: float) -> None:
             print("    " + "  ".join(cells))
     for check in outcome.checks:
         verdict = "OK" if check.holds else "FAILED" if check.expected else "DOES NOT HOLD (see docs/paper.md)"
-        print(f"  {verdict}: {check.claim}: {check.figures}")
+        against = f"{check.against} ({check.figures})" if check.against else check.figures
+        print(f"  {verdict}: {check.claim}: {against}")
 
 
 def _text(cell: object) -> str:

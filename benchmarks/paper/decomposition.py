@@ -22,7 +22,7 @@ import numpy as np
 
 from benchmarks.paper.inputs import Stream, attribute, batch, poisson
 from benchmarks.paper.machine import COMPARISON_SECONDS, HASH_SECONDS, LOADED, MOVE_SECONDS, Work
-from benchmarks.paper.outcome import Check, Outcome, Panel
+from benchmarks.paper.outcome import Check, Outcome, Panel, at_least, at_most
 from benchmarks.paper.plans import Plan, Run, run
 from benchmarks.paper.trees import Even, tree_join
 from spark_mjoin.model import Tree
@@ -73,10 +73,17 @@ def decomposition(scale: float) -> Outcome:
     }
     early, middle, late = (round(until * at, 1) for at in (EARLY, MIDDLE, LATE))
     checks = [
-        _ahead(f"early, by {early} s, one MJoin is ahead of the other plans", runs, early, SINGLE, list(TREES)),
-        _ahead(f"late, by {late} s, small MJoins are ahead of the others", runs, late, THREE_AND_THREE, list(TREES)),
-        _ahead(f"late, by {late} s, one MJoin is behind", runs, late, THREE_IN_FOUR, [THREE_IN_FOUR, SINGLE]),
-        _ahead("even the bushy binary plan overtakes it", runs, late, BUSHY, [BUSHY, SINGLE]),
+        _ahead(f"early, by {early} s, one MJoin is ahead of the others: times", runs, early, SINGLE, list(TREES), 1.09),
+        _ahead(
+            f"late, by {late} s, small MJoins are ahead of the others: times",
+            runs,
+            late,
+            THREE_AND_THREE,
+            list(TREES),
+            1.18,
+        ),
+        _ahead(f"by {late} s one MJoin is behind: times", runs, late, THREE_IN_FOUR, [THREE_IN_FOUR, SINGLE], 1.15),
+        _ahead("even the bushy binary plan overtakes it: times", runs, late, BUSHY, [BUSHY, SINGLE], 1.04),
         *(
             Check(
                 f"the model predicts the winner at {t} s",
@@ -86,9 +93,10 @@ def decomposition(scale: float) -> Outcome:
             for t in (early, late)
         ),
         _accuracy(runs, expected, (early, middle, late)),
-        Check(
-            "of all plans the one that the planner chooses has finished first",
-            runs[own].finished == min(r.finished for r in runs.values()),
+        at_least(
+            "the best of the five plans takes longer than the one that the planner chooses: times",
+            min(runs[n].finished for n in TREES) / runs[own].finished,
+            1.055,
             f"{runs[own].finished:.1f} s; the best of the five {min(runs[n].finished for n in TREES):.1f} s",
         ),
         Check(
@@ -120,18 +128,21 @@ def _winner(curves: Mapping[str, Run] | Mapping[str, Forecast], seconds: float) 
     return max(TREES, key=lambda name: curves[name].at(seconds))
 
 
-def _ahead(claim: str, runs: Mapping[str, Run], seconds: float, leader: str, others: list[str]) -> Check:
+def _ahead(claim: str, runs: Mapping[str, Run], seconds: float, leader: str, others: list[str], bar: float) -> Check:
+    """Against the best of the others."""
     figures = {name: runs[name].at(seconds) for name in others}
-    holds = all(figures[leader] > results for name, results in figures.items() if name != leader)
-    return Check(claim, holds, ", ".join(f"{name}: {results:,}" for name, results in figures.items()))
+    best = max(results for name, results in figures.items() if name != leader)
+    shown = ", ".join(f"{name}: {results:,}" for name, results in figures.items())
+    return at_least(claim, figures[leader] / best, bar, shown)
 
 
 def _accuracy(runs: Mapping[str, Run], expected: Mapping[str, Forecast], times: tuple[float, ...]) -> Check:
     wrong = [(expected[name].at(t) / max(1, runs[name].at(t)) - 1, name, t) for name in runs for t in times]
     worst, name, seconds = max(wrong, key=lambda w: abs(w[0]))
-    return Check(
-        f"what the model expects is within {WITHIN:.0%} of what comes, for all plans and times in the table",
-        abs(worst) <= WITHIN,
+    return at_most(
+        "what the model expects is off by no more than a part of what comes, for all plans and times in the table",
+        abs(worst),
+        WITHIN,
         f"at most {worst:+.0%}: {name} at {seconds} s",
     )
 

@@ -17,7 +17,7 @@ from benchmarks.paper import inputs, kang, orders, punctuations, resources, sche
 from benchmarks.paper.decomposition import decomposition
 from benchmarks.paper.inputs import MS, Stream, attribute, changing, poisson, relation
 from benchmarks.paper.machine import AHEAD, LOADED
-from benchmarks.paper.outcome import Check, Outcome, Panel, complete
+from benchmarks.paper.outcome import SLICE, Check, Outcome, Panel, at_least, at_most, behind, complete
 from benchmarks.paper.plans import Join, Plan, run
 from benchmarks.paper.six_way import NEAR, six_way
 from benchmarks.paper.state_manager import pipeline
@@ -36,6 +36,9 @@ class Experiment:
 FAST, SLOW, STEADY = 1.1 * MS, 25 * MS, 7 * MS  # mean delays; the paper does not give its own
 FAST_SHARE = 0.45  # of the rows of S3 in each of its two fast phases
 FIG11_BYTES = 30
+FIG11_BEHIND = 0.01  # bars: see outcome.at_least
+FIG11_AHEAD = 1.085
+FIG11_SWITCHES = (1.07, 1.05, 1.08)  # of each phase
 
 
 def fluctuating(scale: float) -> Outcome:
@@ -58,22 +61,31 @@ def fluctuating(scale: float) -> Outcome:
     bounds = [0.0, *(float(streams["s3"].seconds[n - 1]) for n in np.cumsum([n for n, _ in phases]))]
     names = ("fast", "slow", "fast again")
     in_phase = [[r.between(a, b) for r in runs] for a, b in pairwise(bounds)]
-    points = np.linspace(0, mjoin.arrived, 51)[1:]
-    behind = max(max(high.at(t), low.at(t)) - mjoin.at(t) for t in points)
+    last = ", ".join(f"{r.at(mjoin.arrived):,}" for r in runs)
     checks = [
-        Check(
-            "MJoin is ahead of both binary plans throughout (never behind by more than 1 % of all results)",
-            behind <= 0.01 * mjoin.total,
-            f"most behind: {max(behind, 0):,} of {mjoin.total:,}; at the last arrival: "
-            + ", ".join(f"{r.at(mjoin.arrived):,}" for r in runs),
+        at_most(
+            "MJoin is never behind a binary plan, as a part of what that has given by then",
+            behind(mjoin, [high, low], mjoin.arrived),
+            FIG11_BEHIND,
+            f"at the last arrival: {last}",
         ),
         *(
-            Check(
-                f"while S3 is {name}, the plan with S3 {'low' if name == 'slow' else 'high'} gives more than the other",
-                (in_low > in_high) if name == "slow" else (in_high > in_low),
-                f"high {in_high:,}, low {in_low:,}, MJoin {in_mjoin:,}",
+            at_least(
+                f"while S3 is {name}, MJoin gives more than the better binary plan: times",
+                in_mjoin / max(in_high, in_low),
+                FIG11_AHEAD,
+                f"{in_mjoin:,} to {max(in_high, in_low):,}",
             )
-            for name, (in_mjoin, in_high, in_low) in zip(names, in_phase, strict=True)
+            for name, (in_mjoin, in_high, in_low) in list(zip(names, in_phase, strict=True))[1:]
+        ),
+        *(
+            at_least(
+                f"while S3 is {name}, the plan with S3 {'low' if name == 'slow' else 'high'} gives more: times",
+                in_low / in_high if name == "slow" else in_high / in_low,
+                bar,
+                f"high {in_high:,}, low {in_low:,}",
+            )
+            for name, bar, (_, in_high, in_low) in zip(names, FIG11_SWITCHES, in_phase, strict=True)
         ),
         complete(runs),
     ]
@@ -85,6 +97,9 @@ def fluctuating(scale: float) -> Outcome:
 
 
 # --- figure 12 and table 1 -----------------------------------------------------------------------------------------
+
+
+FIG12_BEHIND = 0.005
 
 
 def probing(scale: float) -> Outcome:
@@ -107,31 +122,42 @@ def probing(scale: float) -> Outcome:
     right, wrong, _, adaptive, deep, _ = runs = [run(plan, streams, LOADED) for plan in plans]
     late = right.arrived
     points = np.linspace(0, late, 51)[1:]
-    overtaken = [t for t in points if wrong.at(t) < deep.at(t) - 0.01 * deep.total]
+    overtaken = [t for t in points if wrong.at(t + SLICE * late) < 0.99 * deep.at(t)]
     spent = [f"{r.work.seconds(LOADED):.0f}" for r in (right, wrong, deep)]
-    more = wrong.work.comparisons / right.work.comparisons - 1
     checks = [
-        Check(
-            "the wrong order needs more comparisons, and not more moves, than the right one",
-            more > 0.02 and wrong.work.moves == right.work.moves,
-            f"{right.work.comparisons:,} and {wrong.work.comparisons:,}: {more:+.1%}",
+        at_least(
+            "the wrong order needs more comparisons than the right one: times",
+            wrong.work.comparisons / right.work.comparisons,
+            1.03,
+            f"{wrong.work.comparisons:,} to {right.work.comparisons:,}",
         ),
         Check(
-            "adaptive orders need no more comparisons than the right one (or 1 % more)",
-            adaptive.work.comparisons <= 1.01 * right.work.comparisons,
+            "and no more hashes of stored rows, or moves",
+            wrong.work.moves == right.work.moves and _stored(wrong) == _stored(right),
+            f"moves {wrong.work.moves:,} and {right.work.moves:,}",
+        ),
+        at_most(
+            "adaptive orders need no more comparisons than the right one: times",
+            adaptive.work.comparisons / right.work.comparisons,
+            1.001,
             f"{adaptive.work.comparisons:,} to {right.work.comparisons:,}",
         ),
-        Check(
-            "XJoin needs fewer comparisons and many more hashes and moves than MJoin",
-            deep.work.comparisons < right.work.comparisons
-            and deep.work.moves > 3 * right.work.moves
-            and _stored(deep) > 3 * _stored(right),
-            f"comparisons {deep.work.comparisons:,} and {right.work.comparisons:,}, moves {deep.work.moves:,} and "
-            f"{right.work.moves:,}",
+        at_least(
+            "MJoin needs more comparisons than XJoin: times",
+            right.work.comparisons / deep.work.comparisons,
+            1.005,
+            f"{right.work.comparisons:,} to {deep.work.comparisons:,}",
         ),
-        Check(
-            "MJoin in the right order is never behind XJoin or the wrong order (by more than 1 % of all results)",
-            all(max(r.at(t) for r in runs) - right.at(t) <= 0.01 * right.total for t in points),
+        at_least(
+            "and XJoin many more hashes of stored rows and moves than MJoin: times",
+            min(deep.work.moves / right.work.moves, _stored(deep) / _stored(right)),
+            3.1,
+            f"moves {deep.work.moves:,} to {right.work.moves:,}",
+        ),
+        at_most(
+            "MJoin in the right order is never behind any other plan, as a part of what that has given by then",
+            behind(right, runs, late),
+            FIG12_BEHIND,
             f"results at {late * 2 / 3:.0f} s: " + ", ".join(f"{r.at(late * 2 / 3):,}" for r in runs),
         ),
         Check(
@@ -160,7 +186,7 @@ def _stored(r: Run) -> int:
 
 # --- the six-way star ----------------------------------------------------------------------------------------------
 
-STAR_INPUTS, STAR_BYTES, STAR_BAR = 6, 12, 2.0
+STAR_INPUTS, STAR_BYTES, STAR_BAR = 6, 12, 13.0
 POLICIES = ("adaptive", "coordinated", "largest", "random")
 
 
@@ -177,11 +203,12 @@ def star(scale: float, policies: Sequence[str] = POLICIES) -> Outcome:
     half = min(r.finished for r in runs) / 2
     arriving = scattered.arrived / 2
     checks = [
-        Check(
-            f"in the first half of the run {r.plan} gives at least {STAR_BAR:g} times the results of random flushing",
-            r.at(half) >= STAR_BAR * scattered.at(half),
-            f"{r.at(half):,} to {scattered.at(half):,} by {half:.0f} s: {r.at(half) / max(1, scattered.at(half)):.1f} "
-            f"times; in the first half of the arrivals {r.at(arriving) / max(1, scattered.at(arriving)):.1f} times",
+        at_least(
+            f"in the first half of the run {r.plan} gives more results than random flushing: times",
+            r.at(half) / max(1, scattered.at(half)),
+            STAR_BAR,
+            f"{r.at(half):,} to {scattered.at(half):,} by {half:.0f} s; in the first half of the arrivals "
+            f"{r.at(arriving) / max(1, scattered.at(arriving)):.1f} times",
         )
         for r in runs
         if r.plan in ("adaptive", "coordinated")
@@ -195,6 +222,7 @@ def star(scale: float, policies: Sequence[str] = POLICIES) -> Outcome:
 # --- PermJoin ------------------------------------------------------------------------------------------------------
 
 PERM_BYTES = 16
+PERM_BARS = {"skewed": 2.8, "sorted": 1.025, "bursty": 1.04, "uneven": 1.24}
 
 
 def permjoin(scale: float, policies: Sequence[str] = POLICIES, only: Sequence[str] = ()) -> Outcome:
@@ -210,13 +238,21 @@ def permjoin(scale: float, policies: Sequence[str] = POLICIES, only: Sequence[st
         best = max(runs, key=lambda r: r.before_clean_up)
         adaptive = runs[policies.index("adaptive")]
         table += [[case, r.plan, r.before_clean_up, r.total, f"{r.before_clean_up / r.total:.3f}"] for r in runs]
-        checks.append(
-            Check(
-                f"{case}: adaptive gives the most before the clean-up, or {NEAR:.0%} of it",
-                adaptive.before_clean_up >= NEAR * best.before_clean_up,
+        scattered = runs[policies.index("random")]
+        checks += [
+            at_least(
+                f"{case}: adaptive gives the most before the clean-up, or nearly: part of the most",
+                adaptive.before_clean_up / best.before_clean_up,
+                NEAR,
                 ", ".join(f"{r.plan} {r.before_clean_up:,}" for r in runs) + f" of {adaptive.total:,}",
-            )
-        )
+            ),
+            at_least(
+                f"{case}: adaptive gives more than random flushing: times",
+                adaptive.before_clean_up / scattered.before_clean_up,
+                PERM_BARS[case],
+                f"{adaptive.before_clean_up:,} to {scattered.before_clean_up:,}",
+            ),
+        ]
         checks.append(complete(runs))
         panels.append(Panel(case, runs, max(r.ended for r in runs)))
     header = ["input", "policy", "before clean-up", "all", "share"]

@@ -80,6 +80,8 @@ def scratch() -> Iterator[Path]:
 class Simulation(ABC):
     """Streams through joins, on a processor `slower` times slower than the paper's."""
 
+    takes_all = False  # whether a slice that was late takes all that has arrived, or no more than others
+
     def __init__(self, name: str, streams: Mapping[str, Stream], slower: float, blocking: float, slices: int) -> None:
         self.streams, self.results, self.held = streams, 0, 0
         self._name, self._slower, self._blocking, self._slices = name, slower, blocking, slices
@@ -116,7 +118,8 @@ class Simulation(ABC):
         order = np.argsort(seconds, kind="stable")
         seconds, owner = seconds[order], owner[order]
         taken = [0] * len(names)
-        slice_seconds, slice_rows = float(seconds[-1]) / self._slices, max(1, seconds.size // self._slices)
+        slice_seconds = float(seconds[-1]) / self._slices
+        slice_rows = seconds.size if self.takes_all else max(1, seconds.size // self._slices)
         position = 0
         while position < seconds.size:
             if seconds[position] > self._now:

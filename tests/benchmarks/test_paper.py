@@ -1,16 +1,18 @@
 """The papers' experiments at a small scale: they run, they repeat exactly, and what holds at that scale holds."""
 
+from collections.abc import Mapping
 from pathlib import Path
+from types import MappingProxyType
 
 import numpy as np
 import pytest
 
 from benchmarks.paper import orders, plans, resources
-from benchmarks.paper.__main__ import main
+from benchmarks.paper.__main__ import main, show
 from benchmarks.paper.decomposition import decomposition
-from benchmarks.paper.experiments import EXPERIMENTS, Experiment, permjoin, star
+from benchmarks.paper.experiments import EXPERIMENTS, Experiment, fluctuating, permjoin, star
 from benchmarks.paper.machine import AHEAD, Work
-from benchmarks.paper.outcome import Check, Outcome, Panel
+from benchmarks.paper.outcome import Check, Outcome, Panel, at_least, at_most, behind
 from benchmarks.paper.pipelines import run_tree
 from benchmarks.paper.plans import run
 from benchmarks.paper.six_way import one_tree, table_2
@@ -18,36 +20,85 @@ from benchmarks.paper.state_manager import pipeline
 from benchmarks.paper.virtual import Run
 
 
-def test_figures_11_and_12_at_the_command_line(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(["--only", "fig11", "--scale", "0.0625", "--out", str(tmp_path)]) == 0
+def passes(outcome: Outcome, small: Mapping[str, float] = MappingProxyType({})) -> tuple[int, int]:
+    """Checks that hold, and those that are known not to; any other is an error.
+
+    Bars are for the scale of docs/paper.md. Where an effect grows with the scale, `small` has half of what it is at
+    the scale of the test, by the beginning of the claim.
+    """
+    held = broken = 0
+    used = set()
+    for check in outcome.checks:
+        bars = {claim: bar for claim, bar in small.items() if check.claim.startswith(claim)}
+        used |= bars.keys()
+        holds = check.holds
+        for bar in bars.values():
+            assert check.measured is not None
+            holds = check.measured <= bar if check.is_limit else check.measured >= bar
+        assert holds == check.expected, f"{check.claim}: {check.against} ({check.figures})"
+        held, broken = held + holds, broken + (not holds)
+    assert used == small.keys()
+    return held, broken
+
+
+def test_figure_12_at_the_command_line(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["--only", "fig12", "--scale", "0.1", "--out", str(tmp_path)]) == 0
     said = capsys.readouterr().out
-    assert said.count("  OK: ") == 5 + 5 and said.count("DOES NOT HOLD") == 1 and "FAILED" not in said
-    for name in ("fig11", "fig12"):
-        assert (tmp_path / f"{name}.png").stat().st_size > 5_000
-        header, *lines = (tmp_path / f"{name}.csv").read_text().splitlines()
-        assert header == "panel,plan,seconds,results" and len(lines) > 300
+    assert said.count("  OK: ") == 7 and said.count("DOES NOT HOLD") == 1 and "FAILED" not in said
+    assert (tmp_path / "fig12.png").stat().st_size > 5_000
+    header, *lines = (tmp_path / "fig12.csv").read_text().splitlines()
+    assert header == "panel,plan,seconds,results" and len(lines) > 300
 
 
-def test_figure_13_at_the_command_line(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(["--only", "fig13", "--scale", "0.01", "--out", str(tmp_path)]) == 0
-    assert capsys.readouterr().out.count("  OK: ") == 3
+def test_figure_11() -> None:
+    fast = "while S3 is fast, the plan with S3 high"  # 65 results and 62
+    assert passes(fluctuating(0.0625), {fast: 1.02}) == (7, 0)
+
+
+def test_figure_13(tmp_path: Path) -> None:
+    outcome = EXPERIMENTS["fig13"].run(0.01)
+    assert passes(outcome) == (4, 0)
+    assert "windows in time" in outcome.title and "windows of 0.3 s" in outcome.panels[0].title
+    outcome.write(tmp_path)
     assert (tmp_path / "fig13.png").stat().st_size > 5_000
 
 
-def test_ding_figure_8_at_the_command_line(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(["--only", "ding8", "--scale", "0.03", "--out", str(tmp_path)]) == 0
-    said = capsys.readouterr().out
-    assert said.count("  OK: ") >= 3 and "FAILED" not in said
-    assert (tmp_path / "ding8.png").stat().st_size > 5_000
+def test_figure_8_of_ding() -> None:
+    ahead, rows = "ordered: the chosen schedule is ahead", "ordered: random, sequential needs more rows"
+    assert passes(EXPERIMENTS["ding8"].run(0.03), {ahead: 1.17, rows: 2.2}) == (3, 3)
 
 
-def test_figures_9_to_11_of_ding_at_the_command_line(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(["--only", "ding9,ding10,ding11", "--scale", "0.1", "--out", str(tmp_path)]) == 0
+def test_figures_9_to_11_of_ding(tmp_path: Path) -> None:
+    ding9, ding10, ding11 = (EXPERIMENTS[f"ding{n}"].run(0.1) for n in (9, 10, 11))
+    assert passes(ding9, {"random: at first": 1.08}) == (7, 3)
+    assert passes(ding10, {"ordered: XJoin holds far more": 16}) == (6, 0)
+    assert passes(ding11, {"immediate purging takes": 5.5, "because of looking": 5.9}) == (4, 0)
+    ding9.write(tmp_path)
+    assert (tmp_path / "ding9.png").stat().st_size > 5_000
+
+
+def test_a_check_says_what_was_measured_and_what_the_bar_is(capsys: pytest.CaptureFixture[str]) -> None:
+    checks = [
+        at_least("times", 1.0849, 1.085, "8 to 7"),
+        at_least("times", 25.8, 13, ""),
+        at_most("off", 0.02, 0.03, ""),
+    ]
+    assert [check.holds for check in checks] == [False, True, True]
+    assert not at_most("off", 0.031, 0.03, "").holds
+    show(Outcome("", "", [], checks), 1, 0)
     said = capsys.readouterr().out
-    assert said.count("  OK: ") == 6 + 6 + 4 and said.count("DOES NOT HOLD") == 2
-    for name in ("ding9", "ding10", "ding11"):
-        assert (tmp_path / f"{name}.png").stat().st_size > 5_000
+    assert "FAILED: times: 1.085, at least 1.085 (8 to 7)" in said and "OK: off: 0.02, at most 0.03" in said
+
+
+def test_who_is_behind_is_a_part_of_what_there_is_by_then() -> None:
+    """A lag of a few results counts where there are few, and not next to all that come later."""
+    seconds = np.arange(101.0)
+    leader = Run("leader", seconds, (seconds**2).astype(int), 100, 100, Work(), 0)
+    late = np.where(seconds < 20, leader.results // 2, leader.results)
+    assert behind(Run("late", seconds, late, 100, 100, Work(), 0), [leader], 100.0) == pytest.approx(0.5, abs=0.01)
+    assert behind(leader, [leader], 100.0) == 0
+    few = np.where(seconds < 7, 0, leader.results)  # 36 results of the leader by then
+    assert behind(Run("few", seconds, few, 100, 100, Work(), 0), [leader], 100.0) == 0
 
 
 @pytest.mark.parametrize(("expected", "code"), [(True, 1), (False, 0)])
@@ -85,35 +136,30 @@ def test_figure_15_as_one_tree_with_one_budget(monkeypatch: pytest.MonkeyPatch) 
 
 def test_disk_work_in_a_pipeline(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(plans, "SLICES", 100)
-    outcome = pipeline(0.05)
-    assert len(outcome.checks) == 3
-    for check in outcome.checks:
-        assert check.holds, f"{check.claim}: {check.figures}"
+    assert passes(pipeline(0.05), {"the state manager is never behind": 0.1}) == (3, 0)
 
 
 def test_figure_17_and_what_the_model_says_of_it(tmp_path: Path) -> None:
     outcome = decomposition(0.05)
-    assert len(outcome.checks) == 9
-    for check in outcome.checks:
-        assert check.holds, f"{check.claim}: {check.figures}"
+    assert passes(outcome, {"early, by": 1.04}) == (9, 0)
     outcome.write(tmp_path)
     assert (tmp_path / "fig17.png").stat().st_size > 5_000
 
 
 def test_the_six_way_star(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(plans, "SLICES", 100)
-    assert all(check.holds for check in star(0.125, ("adaptive", "random")).checks)
+    assert passes(star(0.125, ("adaptive", "random"))) == (2, 0)
 
 
 def test_permjoin(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(plans, "SLICES", 100)
     outcome = permjoin(0.2, ("adaptive", "random"), ("sorted", "uneven"))
-    assert len(outcome.checks) == 4 and all(check.holds for check in outcome.checks)
+    assert passes(outcome) == (6, 0)
 
 
 def test_adaptive_orders_are_near_the_best_and_beat_all_when_selectivities_swap() -> None:
     outcome = orders.orders(0.25, [graph for graph in orders.GRAPHS if graph.name in ("chain", "cycle")], (1,), 100)
-    assert len(outcome.checks) == 3 and all(check.holds for check in outcome.checks)
+    assert passes(outcome, {"cycle": 1.008}) == (3, 0)
     for name, _, best, worst, *_ in outcome.rows:
         assert worst > 1.15 * best, f"{name}: with no order that is bad nothing is shown"
 
@@ -134,17 +180,25 @@ def test_work_takes_time() -> None:
 
 def test_figures_8_to_10_of_kang(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(resources, "SLICES", 60)
-    for experiment, scale, checks in (
-        (resources.admission, 0.2, 4),
-        (resources.memory, 0.35, 3),
-        (resources.both, 0.3, 3),
-    ):
-        outcome = experiment(scale)
-        assert len(outcome.checks) == checks
-        for check in outcome.checks:
-            assert check.holds, f"{check.claim}: {check.figures}"
+    assert passes(resources.admission(0.2), {"λ proportional and inverse": 0.2, "T proportional": 0.06}) == (4, 0)
+    assert passes(resources.memory(0.35)) == (3, 0)
+    outcome, crossed = resources.both(0.3), "the window of one stream and the rate of the other"
+    assert passes(outcome, {crossed: 1.13}) == (3, 0)
     outcome.write(tmp_path)
     assert (tmp_path / "kang10.png").stat().st_size > 5_000
+
+
+def test_the_controller_is_told_nothing_and_stays_with_what_it_chose() -> None:
+    """Which window gets the memory is as good either way here; to change it again and again is not."""
+    streams = resources._streams(resources.OFFERED, (resources.KEYS,) * 2, 100.0)
+    held = resources.memory_of(resources.ROWS)
+    found = resources.controlled(streams, (resources.SPAN,) * 2, resources.SERVICE, held)
+    assert found.changes <= 3 and found.memory in ((0.0, 1.0), (1.0, 0.0))
+    assert sum(found.let_in) == pytest.approx(resources.SERVICE, rel=0.1)
+    assert max(found.let_in) > 4 * min(found.let_in)
+    small = resources._streams((80.0, 20.0), (50, 12), 400.0)
+    found = resources.controlled(small, (9.0, 1.0), 10.0)
+    assert found.let_in == pytest.approx((5.0, 5.0), rel=0.1) and found.memory is None
 
 
 def test_memory_of_the_experiments_is_kept_to() -> None:

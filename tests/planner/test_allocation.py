@@ -3,6 +3,7 @@
 import math
 import time
 from itertools import product
+from pathlib import Path
 
 import pyarrow as pa
 import pytest
@@ -14,7 +15,10 @@ from spark_mjoin.model import WHOLE
 from spark_mjoin.planner.admission import Load, Promise
 from spark_mjoin.planner.allocation import Flexible, decide, divide, divide_all, results
 from spark_mjoin.planner.graph import plan_join
+from spark_mjoin.state.manifests import Manifests
+from spark_mjoin.state.table import Table
 from tests.examples import examples
+from tests.harness import reader
 
 NO_LIMIT = [1e12] * 3
 
@@ -172,3 +176,35 @@ def test_five_inputs_are_decided_in_good_time() -> None:
     parts, memory = decide(load, (None, None), 10.0, Promise(max_delay=10.0), [1.0] * 5, windows)
     assert time.perf_counter() - began < 20 and sum(memory) == pytest.approx(1, abs=0.01)
     assert sum(r * p for r, p in zip(load.rates, parts, strict=True)) / WHOLE == pytest.approx(200, rel=0.05)
+
+
+@pytest.mark.parametrize("kind", [pa.int64(), pa.string()], ids=str)
+def test_the_memory_of_a_row_does_not_depend_on_when_its_index_doubled(kind: pa.DataType) -> None:
+    """Or a choice between two inputs with the same rows would go back and forth as one grows and the other shrinks."""
+    sources = {"source.a.format": "arrow", "source.b.format": "arrow"}
+    schema = pa.schema([("x", kind)])
+    spec = plan_join(Options.parse({"query": "SELECT a.x FROM a JOIN b ON a.x = b.x", **sources}), [schema] * 2)
+    per_row, off = [], []
+    for rows in (600, 1024, 1025, 1500, 2048, 2049, 4000):
+        table = Table(spec.inputs[0])
+        table.append([pa.array(range(10_000, 10_000 + rows)).cast(kind)])
+        per_row.append(table.steady_bytes() / rows)
+        off.append(table.steady_bytes() / table.nbytes())
+    assert max(per_row) == pytest.approx(min(per_row), rel=0.01)
+    assert min(off) < 1 < max(off) and max(off) / min(off) < 1.5  # of what is accounted for, in the mean
+
+
+def test_that_is_what_a_batch_tells_the_planner(tmp_path: Path) -> None:
+    options = {"on": "unique1", "stateLocation": str(tmp_path)}
+    for alias in "ab":
+        options |= {f"source.{alias}.format": "wisconsin", f"source.{alias}.rows": "2100"}
+        options[f"source.{alias}.maxRowsPerTrigger"] = "700"
+    current = reader(options)
+    start, per_row = current.initialOffset(), set()
+    while (end := current.latestOffset(start, current.getDefaultReadLimit())) != start:
+        for partition in current.partitions(start, end):
+            assert all(batch.num_rows for batch in current.read(partition))
+        told = Manifests(f"{tmp_path}/{end['query']}", 0).manifest(end["version"])["batch"]
+        per_row.add(told["inputBytes"][0] / told["keptRows"][0])
+        start = end
+    assert max(per_row) == pytest.approx(min(per_row), rel=0.01)
