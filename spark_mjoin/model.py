@@ -352,10 +352,11 @@ class Expiry:
 
 @dataclass(frozen=True)
 class Purging:
-    """When rows leave that promises have made useless, and whether promises are checked."""
+    """When rows leave that promises have made useless, whether promises are checked, and how many are remembered."""
 
     every: int  # punctuations
     verify: str = "off"
+    room_bytes: int | None = None  # of a partition's memory, for promises; None: no limit
 
 
 @dataclass(frozen=True)

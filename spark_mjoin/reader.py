@@ -69,6 +69,7 @@ Offset = dict[str, Any]
 log = logging.getLogger(__name__)
 logs.follow_environment()
 
+PROMISES_SHARE = 4  # of `memory`, a fourth at the most is for what inputs have promised
 IDLE_SECONDS = 1.0  # in which nothing arrives, until there is a batch to let useless rows go
 
 _SENT_AHEAD_BYTES = 4 << 20  # of results that Spark has not read yet
@@ -565,7 +566,11 @@ def _reachable(location: str) -> str:
 
 
 def _purging(spec: JoinSpec, settings: Settings) -> Purging | None:
-    return Purging(settings.purge_every, settings.verify) if spec.promising else None
+    if not spec.promising:
+        return None
+    memory = settings.memory_bytes
+    room = None if memory is None else memory // settings.partitions // PROMISES_SHARE
+    return Purging(settings.purge_every, settings.verify, room)
 
 
 def _hard_limit(settings: Settings) -> int | None:

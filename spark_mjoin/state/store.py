@@ -25,7 +25,6 @@ at the most.
 
 from __future__ import annotations
 
-import json
 import logging
 import re
 from collections import OrderedDict
@@ -193,20 +192,29 @@ class StateStore(Manifests):
         state.admitted = [_admitted(figures, member) for member in range(len(state.tables))]
 
     def _read_promises(self, state: OperatorState, figures: dict[str, Any]) -> None:
-        name = figures["file"]
-        try:
-            body = checked_json.read(self.directory, name)
-        except FileNotFoundError:
-            path = self.directory.path(name)
-            raise StateError(f"state file {path} is missing; restore it, or start with a new checkpoint") from None
-        state.promises = Promises.from_json(state.spec, body["promises"])
-        state.promises_file = name, _text(body["promises"])
+        """What was promised: all of the log, or what a state that is older does not have of it."""
+        held = sum(s.end - s.start for s in state.promise_files)
+        if not held or state.promises.logs != figures["state"]["logs"]:
+            state.promises, held = Promises(state.spec), 0
+        state.promises.take(figures["state"])
+        state.promise_files = [Segment(**s) for s in figures["log"]]
+        state.promises.read(self._records(state.promise_files, held))
         state.purged = [Purged() for _ in state.tables]
         state.purged_files = [Segment(**s) for s in figures["purged"]]
         for file in state.purged_files:
             reader = self._reader(file)
             for at in range(reader.num_record_batches):
                 state.purged[file.input].read(reader.get_batch(at))
+
+    def _records(self, segments: Iterable[Segment], start: int) -> Iterator[pa.RecordBatch]:
+        """The records of some neighbouring segments from number `start` on."""
+        for segment in segments:
+            if segment.end > start:
+                at = segment.start
+                for _, batch in self.batches(segment):
+                    if at + batch.num_rows > start:
+                        yield batch.slice(max(start - at, 0))
+                    at += batch.num_rows
 
     def settle(self, state: OperatorState, segments: Iterable[Segment], results: int) -> None:
         """Let an empty operator know that everything the rows in some segments have is out, and count the rows."""
@@ -409,8 +417,8 @@ class StateStore(Manifests):
             return False
         for operator, figures in zip(state.operators, published["operators"], strict=True):
             operator.segments = [Segment(**s) for s in figures["segments"]]
-            if operator.promises_file is not None:
-                operator.promises_file = figures["promises"]["file"], operator.promises_file[1]
+            if operator.spec.promising:
+                operator.promise_files = [Segment(**s) for s in figures["promises"]["log"]]
                 operator.purged_files = [Segment(**s) for s in figures["promises"]["purged"]]
         state.version = version
         state.positions = dict(positions)
@@ -503,11 +511,22 @@ class StateStore(Manifests):
     def _save_promises(self, state: OperatorState, version: int, attempt: str) -> None:
         """Write what was promised, and which rows in segments have left since the last version because of it."""
         state.compacted = False
-        body = state.promises.to_json()
-        if state.promises_file is None or state.promises_file[1] != _text(body):
-            name = f"promises-{version:012d}-{state.place.number}-{attempt}.json"
-            checked_json.publish(self.directory, name, attempt, {"promises": body})
-            state.promises_file = name, _text(body)
+        promises, files = state.promises, state.promise_files
+        end = files[-1].end if files else 0
+        if promises.is_stale(end):
+            files, end, records = [], 0, promises.everything()
+        else:
+            records = promises.changes_since_commit()
+        if records:
+            start, level, replaced = self._place(files, False, end)
+            kept = files[: len(files) - len(replaced)]
+            end += sum(batch.num_rows for batch in records)
+            sections = ((0, batch) for batch in _together([*self._records(replaced, start), *records]))
+            name = f"promises-{version:012d}-{state.place.number}-{attempt}.arrow"
+            size, crc32, _ = self._write(name, records[0].schema, sections, attempt)
+            files = [*kept, Segment(name, 0, start, end, level, size, crc32)]
+        state.promise_files = files
+        promises.committed()
         for number, purged in enumerate(state.purged):
             if not purged.fresh:
                 continue
@@ -663,9 +682,9 @@ def _figures(operator: OperatorState) -> dict[str, Any]:
         figures |= {"residency": operator.residency.to_json(), "groups": operator.groups.to_json()}
     if operator.spec.forgetful:
         figures |= {"progress": operator.progress.to_json()}
-    if operator.promises_file is not None:
-        purged = [s.to_json() for s in operator.purged_files]
-        figures |= {"promises": {"file": operator.promises_file[0], "purged": purged}}
+    if operator.spec.promising:
+        log_, purged = ([s.to_json() for s in of] for of in (operator.promise_files, operator.purged_files))
+        figures |= {"promises": {"state": operator.promises.to_json(), "log": log_, "purged": purged}}
     return figures
 
 
@@ -675,10 +694,6 @@ def _admitted(figures: Mapping[str, Any], member: int) -> Admitted:
         return Admitted.from_json(figures["admitted"][member])
     dropped = figures["progress"]["dropped"][member] if figures.get("progress") else 0
     return Admitted.whole(figures["rows"][member] - dropped)
-
-
-def _text(body: Any) -> str:
-    return json.dumps(body, sort_keys=True)
 
 
 def _by_bucket(batch: pa.RecordBatch, key: str) -> Iterator[Section]:
