@@ -566,11 +566,13 @@ def _reachable(location: str) -> str:
 
 
 def _purging(spec: JoinSpec, settings: Settings) -> Purging | None:
-    if not spec.promising:
-        return None
-    memory = settings.memory_bytes
-    room = None if memory is None else memory // settings.partitions // PROMISES_SHARE
-    return Purging(settings.purge_every, settings.verify, room)
+    room = _room_for_promises(settings)
+    return Purging(settings.purge_every, settings.verify, room) if spec.promising else None
+
+
+def _room_for_promises(settings: Settings) -> int | None:
+    """Bytes of a partition."""
+    return None if settings.memory_bytes is None else settings.memory_bytes // settings.partitions // PROMISES_SHARE
 
 
 def _hard_limit(settings: Settings) -> int | None:

@@ -92,7 +92,7 @@ class Promises:
             self._set(input, classes).add(keys, self.clock)
 
     def add_given(self, classes: Classes, keys: KeySet) -> None:
-        """Keys have been told downstream."""
+        """Keys have been told downstream; some at the least."""
         self.clock += 1
         self._set(OUTPUT, classes).unite(keys, self.clock)
 
@@ -106,6 +106,8 @@ class Promises:
         self.clock += 1
         of.add_range(low, high, self.clock)
         self._changed()
+        if not of:
+            del self.of[input].sets[key_class,]
         if of.is_all:  # a row without a key joins nothing
             self.end(input)
 
@@ -196,21 +198,24 @@ class Promises:
         """
         forgotten = 0
         while (used := self.nbytes()) > room_bytes:
-            names = sorted((i, c) for i, promise in enumerate(self.of) for c in promise.sets)
-            ages = [self.of[i].sets[c].ages() for i, c in names]
-            numbers = np.concatenate([numbers for numbers, _ in ages])
-            sizes = np.concatenate([sizes for _, sizes in ages])
-            share = sum(self.of[i].sets[c].nbytes() for i, c in names) / used
-            order = np.argsort(numbers, kind="stable")
-            enough = np.searchsorted(np.cumsum(sizes[order]), (used - FORGET_TO * room_bytes) * share) + 1
-            oldest = np.zeros(numbers.size, np.bool_)
-            oldest[order[:enough]] = True
-            forgotten += int(oldest.sum())
-            ends = np.cumsum([0, *(numbers.size for numbers, _ in ages)])
-            for (input, classes), low, high in zip(names, ends[:-1], ends[1:], strict=True):
-                self._taken(input, classes, self.of[input].sets[classes].drop(oldest[low:high], self.saved + 1))
+            of_inputs = sum(of.nbytes() for promise in self.of for of in promise.sets.values())
+            forgotten += self._forget_some((used - FORGET_TO * room_bytes) * of_inputs / used)
             self._forget_what_was_told()
         return forgotten
+
+    def _forget_some(self, enough_bytes: float) -> int:
+        names = sorted((i, c) for i, promise in enumerate(self.of) for c in promise.sets)
+        if not names:
+            return 0
+        ages = [self.of[i].sets[c].ages() for i, c in names]
+        numbers, sizes = (np.concatenate(of) for of in zip(*ages, strict=True))
+        order = np.argsort(numbers, kind="stable")
+        oldest = np.zeros(numbers.size, np.bool_)
+        oldest[order[: np.searchsorted(np.cumsum(sizes[order]), enough_bytes) + 1]] = True
+        ends = np.cumsum([0, *(of.size for of, _ in ages)])
+        for (input, classes), low, high in zip(names, ends[:-1], ends[1:], strict=True):
+            self._taken(input, classes, self.of[input].sets[classes].drop(oldest[low:high], self.saved + 1))
+        return int(oldest.sum())
 
     def _forget_what_was_told(self) -> None:
         """Nothing asks whether a key was told that nobody is known to have promised."""

@@ -59,6 +59,7 @@ log = logging.getLogger(__name__)
 KEPT_VERSIONS = 3
 FAN_OUT = 8
 LARGE_BYTES = 64 << 20
+FEW_RECORDS = 1024  # of the log of promises, for a segment
 WRITE_ROWS = 1 << 16
 WRITE_BYTES = 1 << 20  # small record batches go to the file together
 READ_BYTES = 4 << 20  # of a segment that is read at once
@@ -518,9 +519,9 @@ class StateStore(Manifests):
         else:
             records = promises.changes_since_commit()
         if records:
-            start, level, replaced = self._place(files, False, end)
-            kept = files[: len(files) - len(replaced)]
-            end += sum(batch.num_rows for batch in records)
+            count = sum(batch.num_rows for batch in records)
+            start, level, replaced = self._place(files, False, end, _level(count))
+            kept, end = files[: len(files) - len(replaced)], end + count
             sections = ((0, batch) for batch in _together([*self._records(replaced, start), *records]))
             name = f"promises-{version:012d}-{state.place.number}-{attempt}.arrow"
             size, crc32, _ = self._write(name, records[0].schema, sections, attempt)
@@ -574,18 +575,21 @@ class StateStore(Manifests):
         state.segments = [s for s in state.segments if s not in replaced] + [written]
         state.saved[number] = table.rows
 
-    def _place(self, segments: list[Segment], clustered: bool, start: int) -> tuple[int, int, list[Segment]]:
+    def _place(
+        self, segments: list[Segment], clustered: bool, start: int, level: int = 0
+    ) -> tuple[int, int, list[Segment]]:
         """The first row and the level of a new segment for rows from `start` on, and the neighbours that it replaces.
 
-        Rows between two segments were in one that is gone, as all of its rows were; then they are no neighbours.
+        Rows between two segments were in one that is gone, as all of its rows were; then they are no neighbours. One
+        that is large from the start has a level as if it had been merged, so that small ones do not take it with them.
         """
-        level, replaced = 0, list[Segment]()
+        replaced = list[Segment]()
         while True:
             rest = segments[: len(segments) - len(replaced)]
             peers, edge = list[Segment](), start
             while (
                 len(peers) < min(len(rest), FAN_OUT - 1)
-                and rest[-1 - len(peers)].level == level
+                and rest[-1 - len(peers)].level <= level
                 and (rest[-1 - len(peers)].clusters is not None) == clustered
                 and rest[-1 - len(peers)].end == edge
             ):
@@ -703,6 +707,14 @@ def _by_bucket(batch: pa.RecordBatch, key: str) -> Iterator[Section]:
     rows = batch.take(pa.array(order))
     bounds = np.searchsorted(buckets[order], np.arange(BUCKETS + 1))
     yield from ((b, rows.slice(low, high - low)) for b, (low, high) in enumerate(pairwise(bounds)) if high > low)
+
+
+def _level(records: int) -> int:
+    """As often as segments of few records would have been merged to have so many in one."""
+    level = 0
+    while records > FEW_RECORDS * FAN_OUT:
+        records, level = records // FAN_OUT, level + 1
+    return level
 
 
 def _signatures(operator: OperatorState) -> list[list[Any] | None] | None:
