@@ -45,8 +45,9 @@ def room_for_promises(room: str, options: dict[str, str]) -> Iterator[dict[str, 
         yield options
         return
     options = {"memory": "1g"} | options
-    few_bytes = {"a few": 4300, "none": 0}[room]  # an index over strings has 4 KB at the least
+    few_bytes = {"a few": 4200, "none": 0}[room]  # an index over strings has 4 KB at the least
     with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("spark_mjoin.state.promises.FORGET_TO", 1.0)
         patch.setattr("spark_mjoin.reader._room_for_promises", lambda settings: few_bytes)
         yield options
 

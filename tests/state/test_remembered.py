@@ -80,7 +80,7 @@ STEP = st.one_of(
     st.tuples(st.just("range"), st.tuples(st.none() | KEY, KEY)),
     st.tuples(st.just("forget"), NUMBERS),
     st.tuples(st.just("told"), NUMBERS),
-    st.tuples(st.just("oldest"), st.sampled_from([0, 50, 100, 4300, 9000])),
+    st.tuples(st.just("oldest"), st.sampled_from([0, 50, 100, 4200, 8300])),
     st.just(("end", None)),
 )
 COMMIT = st.tuples(st.just("commit"), st.booleans())
@@ -103,6 +103,7 @@ def oracle_a_log_gives_back_what_was_written(steps: list[Any], stale: int) -> No
     model: dict[tuple[int, tuple[int, ...]], set[int]] = {}
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(promises, "STALE", stale)
+        patch.setattr(promises, "FORGET_TO", 1.0)
         for input, classes, (what, value) in steps:
             known = model.setdefault((input, classes), set())
             if held.of[input].ended and what in ("add", "range"):
@@ -166,6 +167,20 @@ def test_a_key_that_comes_again_keeps_its_age() -> None:
         held.add(0, classes, keys_for(classes, [7, 1, 5]))
         numbers, _ = held.of[0].sets[classes].ages()
         assert np.unique(numbers, return_counts=True)[1].tolist() == [3, 1]
+
+
+@pytest.mark.parametrize("classes", [WORDS, BYTES])
+def test_the_oldest_are_forgotten_first(monkeypatch: pytest.MonkeyPatch, classes: tuple[int, ...]) -> None:
+    monkeypatch.setattr(promises, "FORGET_TO", 1.0)
+    held = Promises(SPEC)
+    for number in (6, 0, 4, 2):
+        held.add(number % 4 // 2, classes, keys_for(classes, [number]))  # 6 and 2 of one input, 0 and 4 of the other
+    one = held.nbytes() // 4 if classes == WORDS else 30
+    assert held.forget_oldest(held.nbytes() - one - 1) == 2
+    assert [inside(held, input, classes) for input in (0, 1)] == [{4}, {2}]
+    held.add(0, classes, keys_for(classes, [6]))
+    assert held.forget_oldest(held.nbytes() - 1) == 1
+    assert [inside(held, input, classes) for input in (0, 1)] == [{6}, {2}]
 
 
 def test_the_bytes_that_are_accounted_for_are_those_that_it_takes() -> None:
