@@ -49,7 +49,18 @@ from pyspark.sql.streaming.datasource import (
 from spark_mjoin import filesystem, logs, metrics, sources
 from spark_mjoin.calibrate import calibrated
 from spark_mjoin.errors import OptionError, StateError
-from spark_mjoin.model import WHOLE, Expiry, JoinSpec, PartitionTask, Position, Purging, Room, Settings, SourceSpec
+from spark_mjoin.model import (
+    PROMISES_SHARE,
+    WHOLE,
+    Expiry,
+    JoinSpec,
+    PartitionTask,
+    Position,
+    Purging,
+    Room,
+    Settings,
+    SourceSpec,
+)
 from spark_mjoin.planner import access, scheduling
 from spark_mjoin.planner import tree as trees
 from spark_mjoin.planner.admission import Load, Parts, Promise, least_fractions
@@ -69,7 +80,6 @@ Offset = dict[str, Any]
 log = logging.getLogger(__name__)
 logs.follow_environment()
 
-PROMISES_SHARE = 4  # of `memory`, a fourth at the most is for what inputs have promised
 IDLE_SECONDS = 1.0  # in which nothing arrives, until there is a batch to let useless rows go
 
 _SENT_AHEAD_BYTES = 4 << 20  # of results that Spark has not read yet
