@@ -140,6 +140,7 @@ class BatchCounts:
     rows_dropped: int = 0  # that arrived and were never stored, since nothing that comes can match them
     punctuations: int = 0  # that arrived; counted by the first partition
     promises_broken: int = 0
+    promises_forgotten: int = 0  # keys and ranges of keys, because there was no room for more
     purge_pending: bool = False  # whether rows are to be looked through when there is time
     rows_waited: int = 0  # that others of their input overtook
     purging: WorkCounts = field(default_factory=WorkCounts)  # of looking through rows and moving those that stay
@@ -197,6 +198,7 @@ class BatchCounts:
             "rowsDropped": self.rows_dropped,
             "numInputPunctuations": self.punctuations,
             "promisesBroken": self.promises_broken,
+            "promisesForgotten": self.promises_forgotten,
             "rowsShrunk": self.rows_shrunk,
             "rowsWaited": self.rows_waited,
             "numRowsInMemory": self.rows_resident,
@@ -233,6 +235,7 @@ _SUMMED = (
     "rowsDropped",
     "numInputPunctuations",
     "promisesBroken",
+    "promisesForgotten",
     "rowsShrunk",
     "rowsWaited",
     "deferredRows",

@@ -359,12 +359,16 @@ class Expiry:
     active: bool = False  # rows leave as soon as they can, not when a part of all can
 
 
+PROMISES_SHARE = 4  # of `memory`, a quarter at the most is for what inputs have promised
+
+
 @dataclass(frozen=True)
 class Purging:
-    """When rows leave that promises have made useless, and whether promises are checked."""
+    """When rows leave that promises have made useless, whether promises are checked, and how many are remembered."""
 
     every: int  # punctuations
     verify: str = "off"
+    room_bytes: int | None = None  # of a partition's memory, for promises; None: no limit
 
 
 @dataclass(frozen=True)

@@ -49,7 +49,18 @@ from pyspark.sql.streaming.datasource import (
 from spark_mjoin import filesystem, logs, metrics, sources
 from spark_mjoin.calibrate import calibrated
 from spark_mjoin.errors import OptionError, StateError
-from spark_mjoin.model import WHOLE, Expiry, JoinSpec, PartitionTask, Position, Purging, Room, Settings, SourceSpec
+from spark_mjoin.model import (
+    PROMISES_SHARE,
+    WHOLE,
+    Expiry,
+    JoinSpec,
+    PartitionTask,
+    Position,
+    Purging,
+    Room,
+    Settings,
+    SourceSpec,
+)
 from spark_mjoin.planner import access, scheduling
 from spark_mjoin.planner import tree as trees
 from spark_mjoin.planner.admission import Load, Parts, Promise, least_fractions
@@ -565,7 +576,13 @@ def _reachable(location: str) -> str:
 
 
 def _purging(spec: JoinSpec, settings: Settings) -> Purging | None:
-    return Purging(settings.purge_every, settings.verify) if spec.promising else None
+    room = _room_for_promises(settings)
+    return Purging(settings.purge_every, settings.verify, room) if spec.promising else None
+
+
+def _room_for_promises(settings: Settings) -> int | None:
+    """Bytes of a partition."""
+    return None if settings.memory_bytes is None else settings.memory_bytes // settings.partitions // PROMISES_SHARE
 
 
 def _hard_limit(settings: Settings) -> int | None:

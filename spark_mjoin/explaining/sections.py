@@ -9,7 +9,7 @@ from spark_mjoin.errors import listed
 from spark_mjoin.explaining import drawing, sizes
 from spark_mjoin.explaining.drawing import INDENT, count, share, size
 from spark_mjoin.explaining.expected import ASSUMED, Expectation
-from spark_mjoin.model import JoinSpec, OperatorSpec, Settings, Tree
+from spark_mjoin.model import PROMISES_SHARE, JoinSpec, OperatorSpec, Settings, Tree
 from spark_mjoin.phases.overflow import FLUSH_TO, capacity
 from spark_mjoin.planner import access, decompose, orders, scheduling
 from spark_mjoin.planner import tree as trees
@@ -92,6 +92,9 @@ def promises(expected: Expectation) -> list[str]:
         rows.append([input.alias, "; ".join(made) or "nothing: the others keep rows for it"])
     when = "with every batch" if settings.purge_every == 1 else f"after {settings.purge_every} punctuations"
     notes = [f"{INDENT}useless rows leave {when}; RATES AND STATE below is about all rows, as if none left"]
+    if settings.memory_bytes is not None:
+        room = size(settings.memory_bytes / PROMISES_SHARE)
+        notes.append(f"{INDENT}promises may take {room} of 'memory'; beyond that the oldest are forgotten")
     if spec.gives_punctuations:
         notes.append(f"{INDENT}punctuations are given out")
     return drawing.titled("PROMISES", drawing.table(["input", "promises"], rows), notes)

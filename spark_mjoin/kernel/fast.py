@@ -325,6 +325,49 @@ def present(probing: Any, slots: Any, head: Any, link: Any, values: Any, out: An
 
 
 @njit
+def find_bytes(
+    probing: Any,
+    slots: Any,
+    head: Any,
+    link: Any,
+    values: Any,
+    probing_offsets: Any,
+    probing_data: Any,
+    offsets: Any,
+    data: Any,
+    out: Any,
+) -> None:
+    """For every probing byte string, given with its hash, the newest row of the index that has it; -1: none."""
+    n = np.uint64(probing.size)
+    i = _U0
+    while i < n:
+        if i + _AHEAD < n:
+            _prefetch(head, np.uint64(slots[i + _AHEAD]))
+        value = probing[i]
+        begin = np.uint64(probing_offsets[i])
+        length = np.uint64(probing_offsets[i + _U1]) - begin
+        r = head[np.uint64(slots[i])]
+        while r >= 0:
+            u = np.uint64(r)
+            if values[u] == value:
+                x, y, left = begin, np.uint64(offsets[u]), length
+                same = np.uint64(offsets[u + _U1]) - y == left
+                while same and left >= np.uint64(8):
+                    same = _load64(probing_data, x) == _load64(data, y)
+                    x += np.uint64(8)
+                    y += np.uint64(8)
+                    left -= np.uint64(8)
+                if same and left > _U0:
+                    tail = _TAIL_MASKS[left]
+                    same = _load64(probing_data, x) & tail == _load64(data, y) & tail
+                if same:
+                    break
+            r = link[u]
+        out[i] = r
+        i += _U1
+
+
+@njit
 def small_slots(values: Any, shift: Any, out: Any) -> None:
     """out[i] = slot of values[i], words or hashes, in an index that a scan goes through.
 

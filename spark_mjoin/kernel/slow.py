@@ -109,6 +109,25 @@ def present(probing: Any, slots: Any, head: Any, link: Any, values: Any, out: An
         out[i] = row >= 0
 
 
+def find_bytes(
+    probing: Any,
+    slots: Any,
+    head: Any,
+    link: Any,
+    values: Any,
+    probing_offsets: Any,
+    probing_data: Any,
+    offsets: Any,
+    data: Any,
+    out: Any,
+) -> None:
+    for i, slot in enumerate(slots):
+        row = int(head[slot])
+        while row >= 0 and _bytes(offsets, data, row) != _bytes(probing_offsets, probing_data, i):
+            row = int(link[row])
+        out[i] = row
+
+
 def small_slots(values: Any, shift: int, out: Any) -> None:
     for i, value in enumerate(values):
         out[i] = ((int(value) * 0x9E3779B97F4A7C15) & _ALL) >> shift

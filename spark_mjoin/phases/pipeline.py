@@ -187,9 +187,10 @@ class Pipeline:
         if self.plan.expiry is not None and (full or expiry.is_due_meanwhile(root)):
             yield None
             expiry.from_memory(root, self.counts)
-        if self.plan.purging is not None and full and purge.is_pending(root):
+        purging = self.plan.purging
+        if purging is not None and (purge.is_crowded(root, purging) or (full and purge.is_pending(root))):
             yield None
-            purge.sweep(root, self.plan.purging, self.counts)
+            purge.sweep(root, purging, self.counts)
         self.check(self.state)
         if self.overflow is not None and overflow.is_over(self.state, self.overflow):
             yield None

@@ -19,6 +19,9 @@ Punctuations of the output: a key is told when some input that has promised it h
 disk. Every result has a row of that input, so none with the key can come; what was owed is out, or the row would be
 there. `gather` finds what can be told; the pipeline gives it out at the end of the batch.
 
+Promises have a share of the budget. When they need more, a sweep makes use of all that there are, and the oldest are
+forgotten: rows stay that could have gone, nothing else. No decision rests on a promise that is not there any more.
+
 All of it is decided by counts that are part of the state, so a replay does the same. When rows leave changes no result.
 """
 
@@ -50,7 +53,7 @@ from spark_mjoin.state.keysets import (
     set_of,
 )
 from spark_mjoin.state.operator import OperatorState
-from spark_mjoin.state.promises import Classes, common, minus
+from spark_mjoin.state.promises import Classes, Promises, common, minus
 from spark_mjoin.state.residency import NEVER
 from spark_mjoin.state.store import StateStore, arrived_of
 
@@ -94,6 +97,11 @@ def is_pending(state: OperatorState) -> bool:
     return promises.waiting > 0 or promises.news or (_by_presence(state.spec) and promises.arrived > 0)
 
 
+def is_crowded(state: OperatorState, plan: Purging) -> bool:
+    """Whether promises take more memory than they may: a sweep makes use of all of them, and forgets the oldest."""
+    return plan.room_bytes is not None and state.promises.nbytes() > plan.room_bytes
+
+
 def is_held_up(state: OperatorState) -> bool:
     """Whether so many useless rows wait for disk work that it must be done now, whatever was planned."""
     return state.promises.held > MOST_HELD * sum(s.end - s.start for s in state.segments)
@@ -131,7 +139,7 @@ def sweep(state: OperatorState, plan: Purging, counts: BatchCounts, all_of_them:
     rows = sum(table.rows for table in state.tables)
     promises.held = blocked * sum(s.end - s.start for s in state.segments) // max(1, rows)
     gather(state, views)
-    _forget(state, plan, views)
+    _forget(state, plan, views, counts)
 
 
 def to_look_at(state: OperatorState) -> tuple[int, ...]:
@@ -174,7 +182,7 @@ def after_pass(
         counts.rows_purged += state.drop(number, among(state.tables[number].joint_keys(), keys), on_disk)
         views[number] = View({c: chosen(k, ~leaves) for c, k in view.keys.items()}, view.buckets[~leaves], view.unseen)
     gather(state, views)
-    _forget(state, plan, views)
+    _forget(state, plan, views, counts)
 
 
 def _stored(state: OperatorState, store: StateStore, number: int, buckets: Array) -> tuple[View, Array]:
@@ -259,10 +267,7 @@ def gather(state: OperatorState, views: Sequence[View]) -> None:
         return
     for classes in sorted({c for promise in promises.of for c in promise.sets}):
         members = _members(spec, classes)
-        said = promises.empty(classes)
-        for number in members:
-            said = _united(said, promises.of[number].sets.get(classes))
-        fresh = minus(said, promises.given[classes]) if classes in promises.given else said
+        fresh = _not_told(promises, classes, members)
         told = promises.empty(classes)
         for number in members:
             own = fresh if promises.of[number].ended else promises.of[number].sets.get(classes)
@@ -271,7 +276,7 @@ def gather(state: OperatorState, views: Sequence[View]) -> None:
         if classes in promises.given:  # a range of strings is not cut, so keys inside it may have been told before
             told = minus(told, promises.given[classes])
         if told:
-            promises.given[classes] = _united(promises.given.get(classes, promises.empty(classes)), told)
+            promises.add_given(classes, told)
             if not (told.is_all and promises.end_given):
                 state.told.append((classes, told))
             promises.end_given |= told.is_all
@@ -281,6 +286,21 @@ def gather(state: OperatorState, views: Sequence[View]) -> None:
     ):
         promises.end_given = True
         state.told.append(((), promises.empty(())))
+
+
+def _not_told(promises: Promises, classes: Classes, members: Sequence[int]) -> KeySet:
+    """What some inputs have promised and was not told.
+
+    Each set is compared with what was told, and what is left is put together: that is little. Ranges of strings are put
+    together first, as they are not cut.
+    """
+    sets: list[KeySet] = [promises.of[m].sets[classes] for m in members if classes in promises.of[m].sets]
+    given, out = promises.given.get(classes), promises.empty(classes)
+    if given is not None and not any(isinstance(said, ByteSet) and said.ranges for said in sets):
+        sets, given = [minus(said, given) for said in sets], None
+    for said in sets:
+        out = _united(out, said)
+    return out if given is None else minus(out, given)
 
 
 def _members(spec: JoinSpec, classes: Classes) -> list[int]:
@@ -311,7 +331,7 @@ def _absent(spec: JoinSpec, keys: KeySet, classes: Classes, number: int, view: V
     if isinstance(keys, WordSet):
         keys = keys.minus(WordSet.of(distinct(present)))
     else:
-        there = ByteSet.of(present).contains
+        there = ByteSet(present).contains
         ranges = [r for r in keys.ranges if not ByteSet(None, [r]).contains(present).any()]
         keys = ByteSet(keys.values.filter(pa.array(~there(keys.values))), ranges)
     if not view.unseen.any():
@@ -329,23 +349,28 @@ def _absent(spec: JoinSpec, keys: KeySet, classes: Classes, number: int, view: V
     return ByteSet(keys.values.filter(pa.array(~view.unseen[of_hashes(hash_array(keys.values))])))
 
 
-def _forget(state: OperatorState, plan: Purging, views: Sequence[View]) -> None:
-    """Forget promises that nobody will ask for: all inputs have made them, and no row with such a key is left."""
+def _forget(state: OperatorState, plan: Purging, views: Sequence[View], counts: BatchCounts) -> None:
+    """Forget promises that nobody will ask for; and the oldest, where the others take more than their room."""
+    if plan.verify == "off":
+        _forget_the_useless(state, views)
+    if plan.room_bytes is not None:
+        counts.promises_forgotten += state.promises.forget_oldest(plan.room_bytes)
+
+
+def _forget_the_useless(state: OperatorState, views: Sequence[View]) -> None:
+    """Forget promises that all inputs have made, if no row with such a key is left."""
     spec, promises = state.spec, state.promises
-    if plan.verify != "off":
-        return
     for classes in sorted({c for promise in promises.of for c in promise.sets}):
         members = _members(spec, classes)
         known = [promises.of[m].sets.get(classes) for m in members]
         said = [k for m, k in zip(members, known, strict=True) if not promises.of[m].ended]
         if not said or any(k is None for k in said):
             continue
-        shared = said[0]
-        for other in said[1:]:
-            assert shared is not None and other is not None
+        few, *others = sorted((k for k in said if k is not None), key=lambda k: k.entries)
+        shared: KeySet = few
+        for other in others:
             shared = common(shared, other)
         for number in members:
-            assert shared is not None
             shared = _absent(spec, shared, classes, number, views[number])
         if spec.gives_punctuations and shared:
             shared = common(shared, promises.given.get(classes, promises.empty(classes)))

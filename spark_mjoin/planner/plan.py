@@ -121,7 +121,7 @@ class Plan:
         if self.expiry is not None:
             out["windows"] = {"watermarks": list(self.expiry.watermarks), "active": self.expiry.active}
         if self.purging is not None:
-            out["purging"] = {"every": self.purging.every, "verify": self.purging.verify}
+            out["purging"] = dict(vars(self.purging))
         if self.admission is not None:
             out["admission"] = list(self.admission)
         if self.room is not None:

@@ -8,14 +8,14 @@ what was said about many keys one by one stays short. Doubles are turned so that
 values (`ordered`). Keys of several classes are written one behind the other, each with its length, so that different
 keys are different bytes.
 
-All of it is exact: a set is never larger than what was put into it.
+All of it is exact: a set is never larger than what was put into it. Sets that stay, and know the age of what is in
+them, are in `remembered`.
 """
 
 from __future__ import annotations
 
-import base64
 from bisect import bisect_right
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 import numpy as np
@@ -27,6 +27,7 @@ from spark_mjoin.model import Array, KeyDomain
 Keys = Any  # an array of words (int64), or a pyarrow array of large_binary
 FIRST, LAST = -(2**63), 2**63 - 1
 _BYTES = pa.large_binary()
+Ends = tuple[bytes | None, bytes | None]  # of a range of byte strings
 
 
 # --- keys ----------------------------------------------------------------------------------------------------------
@@ -148,8 +149,13 @@ class WordSet:
         return out
 
     def minus(self, other: WordSet) -> WordSet:
+        lows, highs, _ = self.pieces(other)
+        return WordSet(lows, highs)
+
+    def pieces(self, other: WordSet) -> tuple[Array, Array, Array]:
+        """What another set leaves of the ranges: their ends, and of which range each is."""
         if not (self and other):
-            return WordSet(self.lows, self.highs)
+            return self.lows, self.highs, np.arange(self.lows.size)
         first = np.searchsorted(other.highs, self.lows)  # the first of the others that reaches into a range
         behind = np.searchsorted(other.lows, self.highs, side="right")
         pieces = np.maximum(behind - first, 0) + 1
@@ -163,7 +169,7 @@ class WordSet:
         lows = np.where(is_first, self.lows[own], np.minimum(left_high, LAST - 1) + 1)
         highs = np.where(is_last, self.highs[own], np.maximum(right_low, FIRST + 1) - 1)
         there &= lows <= highs
-        return WordSet(lows[there], highs[there])
+        return lows[there], highs[there], own[there]
 
     def common(self, other: WordSet) -> WordSet:
         return self.minus(self.minus(other))
@@ -186,25 +192,20 @@ class WordSet:
         out.add(keys)
         return out
 
-    def to_json(self) -> Any:
-        return {"lows": _pack(self.lows), "highs": _pack(self.highs)}
-
-    @staticmethod
-    def from_json(body: Any) -> WordSet:
-        return WordSet(_unpack(body["lows"]), _unpack(body["highs"]))
-
 
 class ByteSet:
-    """Byte strings: values in ascending order, and ranges, whose ends belong to them; None is open."""
+    """Byte strings: distinct values, and ranges, whose ends belong to them; None is open."""
 
-    def __init__(
-        self, values: pa.Array | None = None, ranges: Sequence[tuple[bytes | None, bytes | None]] = ()
-    ) -> None:
-        self.values = pa.array([], _BYTES) if values is None else values
-        self.ranges = sorted(set(ranges), key=lambda r: (r[0] or b"", r[1] is None, r[1] or b""))
+    def __init__(self, values: pa.Array | None = None, ranges: Sequence[Ends] = ()) -> None:
+        self._values = pa.array([], _BYTES) if values is None else values
+        self.ranges = in_order(ranges)
+
+    @property
+    def values(self) -> pa.Array:
+        return self._values
 
     def __bool__(self) -> bool:
-        return bool(len(self.values) or self.ranges)
+        return self.entries > 0
 
     @property
     def entries(self) -> int:
@@ -216,24 +217,28 @@ class ByteSet:
         return self.ranges == [(None, None)]
 
     def add(self, keys: pa.Array) -> None:
-        self.values = _sorted(pa.concat_arrays([self.values, keys]))
+        self._values = _sorted(pa.concat_arrays([self.values, keys]))
 
     def add_range(self, low: bytes | None, high: bytes | None) -> None:
         """Ranges that meet become one; they do not touch, since there is always something between two strings."""
         if low is not None and high is not None and low > high:
             return
-        low = low or None  # nothing is before the empty string
-        rest = []
+        merged, rest = self._merged(low, high)
+        self.ranges = in_order([*rest, merged])
+        self._values = self.values.filter(pa.array(~self.in_ranges(self.values)))
+
+    def _merged(self, low: bytes | None, high: bytes | None) -> tuple[Ends, list[Ends]]:
+        """A range with all that it meets, and the ranges that it does not meet."""
+        low, rest = low or None, list[Ends]()  # nothing is before the empty string
         for a, b in self.ranges:
             if (b is None or low is None or b >= low) and (a is None or high is None or a <= high):
                 low = None if low is None or a is None else min(low, a)
                 high = None if high is None or b is None else max(high, b)
             else:
                 rest.append((a, b))
-        self.ranges = ByteSet(None, [*rest, (low, high)]).ranges
-        self.values = self.values.filter(pa.array(~self._in_ranges(self.values)))
+        return (low, high), rest
 
-    def _in_ranges(self, keys: pa.Array) -> Array:
+    def in_ranges(self, keys: pa.Array) -> Array:
         out = np.zeros(len(keys), np.bool_)
         for low, high in self.ranges:
             inside = np.ones(len(keys), np.bool_)
@@ -246,16 +251,25 @@ class ByteSet:
 
     def contains(self, keys: pa.Array) -> Array:
         out = among(keys, self.values) if len(self.values) else np.zeros(len(keys), np.bool_)
-        return out | self._in_ranges(keys) if self.ranges else out
+        return out | self.in_ranges(keys) if self.ranges else out
 
     def minus(self, other: ByteSet) -> ByteSet:
         """Ranges stay whole unless a range of the other set has all of them."""
         values = self.values.filter(pa.array(~other.contains(self.values)))
-        lows = [low or b"" for low, _ in other.ranges]
-        return ByteSet(values, [r for r in self.ranges if not _covered(r, other.ranges, lows)])
+        return ByteSet(values, [r for r in self.ranges if not other.covers(r)])
+
+    def covers(self, range: Ends) -> bool:
+        """Whether one of the ranges has all of another."""
+        at = bisect_right(self.ranges, range[0] or b"", key=lambda r: r[0] or b"") - 1
+        if at < 0:
+            return False
+        end = self.ranges[at][1]
+        return end is None or (range[1] is not None and range[1] <= end)
 
     def common(self, other: ByteSet) -> ByteSet:
         mine = self.values.filter(pa.array(other.contains(self.values)))
+        if not self.ranges:
+            return ByteSet(mine)
         theirs = other.values.filter(pa.array(self.contains(other.values)))
         ranges = _overlaps(self.ranges, other.ranges)
         single = pa.array([low for low, high in ranges if low is not None and low == high], _BYTES)
@@ -266,35 +280,15 @@ class ByteSet:
     def of(keys: pa.Array) -> ByteSet:
         return ByteSet(_sorted(keys))
 
-    def to_json(self) -> Any:
-        ends = [[None if end is None else base64.b64encode(end).decode() for end in r] for r in self.ranges]
-        lengths = pc.binary_length(self.values).to_numpy(zero_copy_only=False).astype(np.int64)
-        data = b"".join(self.values.to_pylist())
-        return {"data": base64.b64encode(data).decode(), "lengths": _pack(lengths), "ranges": ends}
 
-    @staticmethod
-    def from_json(body: Any) -> ByteSet:
-        data, offsets = base64.b64decode(body["data"]), np.cumsum([0, *_unpack(body["lengths"])], dtype=np.int64)
-        values = pa.Array.from_buffers(_BYTES, offsets.size - 1, [None, pa.py_buffer(offsets), pa.py_buffer(data)])
-        ranges = [tuple(None if end is None else base64.b64decode(end) for end in r) for r in body["ranges"]]
-        return ByteSet(values, ranges)  # type: ignore[arg-type]
+def in_order(ranges: Iterable[Ends]) -> list[Ends]:
+    """Ranges that do not meet, by where they begin."""
+    return sorted(set(ranges), key=lambda r: (r[0] or b"", r[1] is None, r[1] or b""))
 
 
-_Range = tuple[bytes | None, bytes | None]
-
-
-def _covered(range: _Range, others: Sequence[_Range], lows: Sequence[bytes]) -> bool:
-    """Whether one of some ranges, which do not meet and begin at `lows`, in order, has all of a range."""
-    at = bisect_right(lows, range[0] or b"") - 1
-    if at < 0:
-        return False
-    end = others[at][1]
-    return end is None or (range[1] is not None and range[1] <= end)
-
-
-def _overlaps(one: Sequence[_Range], other: Sequence[_Range]) -> list[_Range]:
+def _overlaps(one: Sequence[Ends], other: Sequence[Ends]) -> list[Ends]:
     """Where ranges of two sets meet; those of a set do not meet each other, and are in order."""
-    out: list[_Range] = []
+    out: list[Ends] = []
     i = j = 0
     while i < len(one) and j < len(other):
         (a, b), (c, d) = one[i], other[j]
@@ -319,11 +313,3 @@ def empty_set(domains: Sequence[KeyDomain]) -> KeySet:
 
 def set_of(keys: Keys) -> KeySet:
     return WordSet.of(keys) if isinstance(keys, np.ndarray) else ByteSet.of(keys)
-
-
-def _pack(words: Array) -> str:
-    return base64.b64encode(np.ascontiguousarray(words, "<i8").tobytes()).decode()
-
-
-def _unpack(text: str) -> Array:
-    return np.frombuffer(base64.b64decode(text), "<i8").astype(np.int64)

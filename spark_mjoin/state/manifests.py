@@ -75,7 +75,7 @@ def files_of(figures: Mapping[str, Any]) -> tuple[str, ...]:
     """The files that an operator of a manifest needs."""
     names = [s["name"] for s in figures["segments"]]
     if figures.get("promises"):
-        names += [figures["promises"]["file"], *(s["name"] for s in figures["promises"]["purged"])]
+        names += [s["name"] for part in ("log", "purged") for s in figures["promises"][part]]
     return tuple(names)
 
 

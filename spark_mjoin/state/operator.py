@@ -71,7 +71,7 @@ class OperatorState:
     promises: Promises = field(init=False)  # what members do not deliver any more
     purged: list[Purged] = field(default_factory=list)  # per member, rows in segments that have left because of it
     purged_files: list[Segment] = field(default_factory=list)
-    promises_file: tuple[str, str] | None = None  # its name and what is in it
+    promise_files: list[Segment] = field(default_factory=list)  # the log of promises; rows are its records
     told: list[tuple[tuple[int, ...], KeySet]] = field(default_factory=list)  # to be given out in this batch
 
     def __post_init__(self) -> None:

@@ -31,7 +31,6 @@ at the most.
 
 from __future__ import annotations
 
-import json
 import logging
 import re
 from collections import OrderedDict
@@ -67,6 +66,7 @@ KEPT_VERSIONS = 3
 ANCESTORS = 64  # that a manifest names: a state in memory that is older is loaded anew
 FAN_OUT = 8
 LARGE_BYTES = 64 << 20
+FEW_RECORDS = 1024  # of the log of promises, for a segment
 WRITE_ROWS = 1 << 16
 WRITE_BYTES = 1 << 20  # small record batches go to the file together
 READ_BYTES = 4 << 20  # of a segment that is read at once
@@ -204,20 +204,29 @@ class StateStore(Manifests):
         state.admitted = [_admitted(figures, member) for member in range(len(state.tables))]
 
     def _read_promises(self, state: OperatorState, figures: dict[str, Any]) -> None:
-        name = figures["file"]
-        try:
-            body = checked_json.read(self.directory, name)
-        except FileNotFoundError:
-            path = self.directory.path(name)
-            raise StateError(f"state file {path} is missing; restore it, or start with a new checkpoint") from None
-        state.promises = Promises.from_json(state.spec, body["promises"])
-        state.promises_file = name, _text(body["promises"])
+        """What was promised: all of the log, or what a state that is older does not have of it."""
+        held = sum(s.end - s.start for s in state.promise_files)
+        if not held or state.promises.logs != figures["state"]["logs"]:
+            state.promises, held = Promises(state.spec), 0
+        state.promises.take(figures["state"])
+        state.promise_files = [Segment(**s) for s in figures["log"]]
+        state.promises.read(self._records(state.promise_files, held))
         state.purged = [Purged() for _ in state.tables]
         state.purged_files = [Segment(**s) for s in figures["purged"]]
         for file in state.purged_files:
             reader = self._reader(file)
             for at in range(reader.num_record_batches):
                 state.purged[file.input].read(reader.get_batch(at))
+
+    def _records(self, segments: Iterable[Segment], start: int) -> Iterator[pa.RecordBatch]:
+        """The records of some neighbouring segments from number `start` on."""
+        for segment in segments:
+            if segment.end > start:
+                at = segment.start
+                for _, batch in self.batches(segment):
+                    if at + batch.num_rows > start:
+                        yield batch.slice(max(start - at, 0))
+                    at += batch.num_rows
 
     def settle(self, state: OperatorState, segments: Iterable[Segment], results: int) -> None:
         """Let an empty operator know that everything the rows in some segments have is out, and count the rows."""
@@ -441,25 +450,14 @@ class StateStore(Manifests):
                 self.directory.location,
             )
             return False
-        if not alike or not self._same_state(state, published, body):
+        if not alike or [_essence(o) for o in published["operators"]] != [_essence(o) for o in body["operators"]]:
             return False
         for operator, figures in zip(state.operators, published["operators"], strict=True):
             operator.segments = [Segment(**s) for s in figures["segments"]]
-            if operator.promises_file is not None:
-                operator.promises_file = figures["promises"]["file"], operator.promises_file[1]
+            if operator.spec.promising:
+                operator.promise_files = [Segment(**s) for s in figures["promises"]["log"]]
                 operator.purged_files = [Segment(**s) for s in figures["promises"]["purged"]]
         state.lineage = _lineage(published)
-        return True
-
-    def _same_state(self, state: PartitionState, published: dict[str, Any], body: dict[str, Any]) -> bool:
-        """Whether a published version is the same as a state, but for the names of its files."""
-        if [_essence(o) for o in published["operators"]] != [_essence(o) for o in body["operators"]]:
-            return False
-        for operator, figures in zip(state.operators, published["operators"], strict=True):
-            if operator.promises_file is not None and operator.promises_file[0] != figures["promises"]["file"]:
-                promises = checked_json.read(self.directory, figures["promises"]["file"])["promises"]
-                if _text(promises) != operator.promises_file[1]:
-                    return False
         return True
 
     def _same_rows(self, state: PartitionState, published: dict[str, Any], body: dict[str, Any]) -> bool:
@@ -580,11 +578,22 @@ class StateStore(Manifests):
 
     def _save_promises(self, state: OperatorState, version: int, attempt: str) -> None:
         """Write what was promised, and which rows in segments have left since the last version because of it."""
-        body = state.promises.to_json()
-        if state.promises_file is None or state.promises_file[1] != _text(body):
-            name = f"promises-{version:012d}-{state.place.number}-{attempt}.json"
-            checked_json.publish(self.directory, name, attempt, {"promises": body})
-            state.promises_file = name, _text(body)
+        promises, files = state.promises, state.promise_files
+        end = files[-1].end if files else 0
+        if promises.is_stale(end):
+            files, end, records = [], 0, promises.everything()
+        else:
+            records = promises.changes_since_commit()
+        if records:
+            count = sum(batch.num_rows for batch in records)
+            start, level, replaced = self._place(files, False, end, _level(count))
+            kept, end = files[: len(files) - len(replaced)], end + count
+            sections = ((0, batch) for batch in _together([*self._records(replaced, start), *records]))
+            name = f"promises-{version:012d}-{state.place.number}-{attempt}.arrow"
+            size, crc32, _ = self._write(name, records[0].schema, sections, attempt)
+            files = [*kept, Segment(name, 0, start, end, level, size, crc32)]
+        state.promise_files = files
+        promises.committed()
         for number, purged in enumerate(state.purged):
             if not purged.fresh:
                 continue
@@ -632,18 +641,21 @@ class StateStore(Manifests):
         state.segments = [s for s in state.segments if s not in replaced] + [written]
         state.saved[number] = table.rows
 
-    def _place(self, segments: list[Segment], clustered: bool, start: int) -> tuple[int, int, list[Segment]]:
+    def _place(
+        self, segments: list[Segment], clustered: bool, start: int, level: int = 0
+    ) -> tuple[int, int, list[Segment]]:
         """The first row and the level of a new segment for rows from `start` on, and the neighbours that it replaces.
 
-        Rows between two segments were in one that is gone, as all of its rows were; then they are no neighbours.
+        Rows between two segments were in one that is gone, as all of its rows were; then they are no neighbours. One
+        that is large from the start has a level as if it had been merged, so that small ones do not take it with them.
         """
-        level, replaced = 0, list[Segment]()
+        replaced = list[Segment]()
         while True:
             rest = segments[: len(segments) - len(replaced)]
             peers, edge = list[Segment](), start
             while (
                 len(peers) < min(len(rest), FAN_OUT - 1)
-                and rest[-1 - len(peers)].level == level
+                and rest[-1 - len(peers)].level <= level
                 and (rest[-1 - len(peers)].clusters is not None) == clustered
                 and rest[-1 - len(peers)].end == edge
             ):
@@ -740,9 +752,9 @@ def _figures(operator: OperatorState) -> dict[str, Any]:
         figures |= {"residency": operator.residency.to_json(), "groups": operator.groups.to_json()}
     if operator.spec.forgetful:
         figures |= {"progress": operator.progress.to_json()}
-    if operator.promises_file is not None:
-        purged = [s.to_json() for s in operator.purged_files]
-        figures |= {"promises": {"file": operator.promises_file[0], "purged": purged}}
+    if operator.spec.promising:
+        log_, purged = ([s.to_json() for s in of] for of in (operator.promise_files, operator.purged_files))
+        figures |= {"promises": {"state": operator.promises.to_json(), "log": log_, "purged": purged}}
     return figures
 
 
@@ -766,9 +778,11 @@ def _contents(segment: Segment) -> tuple[Any, ...]:
 
 def _essence(figures: Mapping[str, Any]) -> list[Any]:
     """What is equal of an operator in two manifests if their states are the same."""
-    files = [*figures["segments"], *figures.get("promises", {}).get("purged", ())]
+    promises = figures.get("promises", {"log": (), "purged": (), "state": None})
+    files = [*figures["segments"], *promises["log"], *promises["purged"]]
     named = [{name: value for name, value in s.items() if name != "name"} for s in files]
-    return [named, *(figures.get(name) for name in ("rows", "results", "admitted", "residency", "progress", "joined"))]
+    parts = ("rows", "results", "admitted", "residency", "progress", "joined")
+    return [named, promises["state"], *map(figures.get, parts)]
 
 
 def _same(first: pa.Table, second: pa.Table) -> bool:
@@ -779,10 +793,6 @@ def _same(first: pa.Table, second: pa.Table) -> bool:
     )
 
 
-def _text(body: Any) -> str:
-    return json.dumps(body, sort_keys=True)
-
-
 def _by_bucket(batch: pa.RecordBatch, key: str) -> Iterator[Section]:
     """Stored rows, cut by bucket."""
     buckets = of_hashes(hash_array(batch.column(key)))
@@ -790,6 +800,14 @@ def _by_bucket(batch: pa.RecordBatch, key: str) -> Iterator[Section]:
     rows = batch.take(pa.array(order))
     bounds = np.searchsorted(buckets[order], np.arange(BUCKETS + 1))
     yield from ((b, rows.slice(low, high - low)) for b, (low, high) in enumerate(pairwise(bounds)) if high > low)
+
+
+def _level(records: int) -> int:
+    """As often as segments of few records would have been merged to have so many in one."""
+    level = 0
+    while records > FEW_RECORDS * FAN_OUT:
+        records, level = records // FAN_OUT, level + 1
+    return level
 
 
 def _signatures(operator: OperatorState) -> list[list[Any] | None] | None:

@@ -198,7 +198,9 @@ def test_promises_are_shown() -> None:
         ["b", "ordered k desc; punctuations about k"],
         ["c", "nothing: the others keep rows for it"],
     ]
-    assert "useless rows leave after 7 punctuations" in made
+    assert "useless rows leave after 7 punctuations" in made and "forgotten" not in made
+    bounded = section(explained(STAR | RATES | given | {"memory": "1m"}), "PROMISES")
+    assert "promises may take 256 KiB of 'memory'; beyond that the oldest are forgotten" in bounded
 
 
 def test_without_rates_nothing_is_made_up() -> None:

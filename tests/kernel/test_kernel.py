@@ -150,6 +150,9 @@ def oracle_probe_and_verify_find_equal_bytes(
         found += zip(at[:count].tolist(), row[:count].tolist(), strict=True)
     expected = [(i, j) for i, a in enumerate(probing) for j, b in enumerate(build) if a == b]
     assert Counter(found) == Counter(expected)
+    newest = np.empty(len(probing), np.int32)
+    kernel.find_bytes(wanted, sought, head, link, hashes, *flat(probing), *flat(build), newest)
+    assert newest.tolist() == [max((j for j, b in enumerate(build) if a == b), default=-1) for a in probing]
 
 
 @TWINS
@@ -243,6 +246,7 @@ SIGNATURES = {
     "sieve": (I64, N, N, N, I32, I32, I32),
     "advance": (I64, I32, I32, N, I64, I32, I32, I32),
     "present": (I64, U32, I32, I32, I64, B),
+    "find_bytes": (U64, U32, I32, I32, U64, I64, U8, I64, U8, I32),
     "walk": (I64, I32, I32, N, N, N, I64, I32, I32, I32),
     "verify_words": (I32, I32, N, I32, I64, I64),
     "verify_bytes": (I32, I32, N, I32, I64, U8, I64, U8),

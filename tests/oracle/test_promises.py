@@ -2,6 +2,8 @@
 
 import tempfile
 from collections import Counter
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -15,6 +17,7 @@ from hypothesis import strategies as st
 
 from spark_mjoin import flush, task
 from spark_mjoin.phases import arrival
+from spark_mjoin.state.manifests import Manifests
 from spark_mjoin.state.operator import OperatorState
 from tests.examples import examples
 from tests.harness import ReadAllAvailable, Rows, reader, rows, run, scripted
@@ -31,13 +34,33 @@ from tests.oracle.promises import (
 )
 
 POLICIES = sorted(flush.REGISTRY)
+REMEMBERED = "all promises are remembered"
+FORGETFUL = pytest.mark.parametrize("room", [REMEMBERED, "a few", "none"])
 
 
-def engine(case: PromiseCase, **options: str) -> list[pa.Table]:
-    task._CACHE.clear()
-    everything = scripted(case.scripts(), case.query(), **case.options(), **options)
+@contextmanager
+def room_for_promises(room: str, options: dict[str, str]) -> Iterator[dict[str, str]]:
+    """Options of a join, and room for so many promises, whatever the budget for its rows is."""
+    if room == REMEMBERED:
+        yield options
+        return
+    options = {"memory": "1g"} | options
+    few_bytes = {"a few": 4200, "none": 0}[room]  # an index over strings has 4 KB at the least
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("spark_mjoin.state.promises.FORGET_TO", 1.0)
+        patch.setattr("spark_mjoin.reader._room_for_promises", lambda settings: few_bytes)
+        yield options
+
+
+def engine(case: PromiseCase, room: str = REMEMBERED, **options: str) -> list[pa.Table]:
     with tempfile.TemporaryDirectory() as state:
-        return run(everything, Path(state), case.schedule)
+        return engine_in(Path(state), case, room, **options)
+
+
+def engine_in(state: Path, case: PromiseCase, room: str, **options: str) -> list[pa.Table]:
+    task._CACHE.clear()
+    with room_for_promises(room, options) as given:
+        return run(scripted(case.scripts(), case.query(), **case.options(), **given), state, case.schedule)
 
 
 def data_of(case: PromiseCase, tables: list[pa.Table]) -> Rows:
@@ -57,22 +80,48 @@ def overflow_options(draw: st.DrawFn, case: PromiseCase) -> dict[str, str]:
     }
 
 
+@FORGETFUL
 @given(promise_cases())
 @examples(40)
-def oracle_promises_change_no_result(case: PromiseCase) -> None:
-    assert data_of(case, engine(case)) == case.results()
+def oracle_promises_change_no_result(room: str, case: PromiseCase) -> None:
+    assert data_of(case, engine(case, room)) == case.results()
 
 
+@FORGETFUL
 @given(st.data(), promise_cases(faults=EXACT_FAULTS))
 @examples(40)
-def oracle_faults_with_promises(data: st.DataObject, case: PromiseCase) -> None:
-    assert data_of(case, engine(case)) == case.results()
+def oracle_faults_with_promises(room: str, data: st.DataObject, case: PromiseCase) -> None:
+    assert data_of(case, engine(case, room)) == case.results()
 
 
+@FORGETFUL
 @given(st.data(), promise_cases(faults=EXACT_FAULTS))
 @examples(40)
-def oracle_promises_under_overflow(data: st.DataObject, case: PromiseCase) -> None:
-    assert data_of(case, engine(case, **data.draw(overflow_options(case)))) == case.results()
+def oracle_promises_under_overflow(room: str, data: st.DataObject, case: PromiseCase) -> None:
+    assert data_of(case, engine(case, room, **data.draw(overflow_options(case)))) == case.results()
+
+
+def left_behind(state: Path) -> list[Any]:
+    """What the newest versions of all partitions say about promises, and what is in their logs."""
+    found = []
+    for partition in sorted(state.rglob("partition-*")):
+        manifests = Manifests(str(partition.parent), int(partition.name.partition("-")[2]))
+        batch = manifests.manifest(manifests.versions()[-1])
+        promises = batch["operators"][0]["promises"]
+        log = [(s["start"], s["end"], s["level"], s["crc32"]) for s in promises["log"]]
+        found.append((promises["state"], log, batch["batch"]["promisesForgotten"]))
+    return found
+
+
+@FORGETFUL
+@given(promise_cases(faults=EXACT_FAULTS))
+@examples(25)
+def differential_faults_leave_the_same_promises_behind(room: str, case: PromiseCase) -> None:
+    """What is remembered, in which order, and what is forgotten is a function of the input alone."""
+    with tempfile.TemporaryDirectory() as one, tempfile.TemporaryDirectory() as other:
+        engine_in(Path(one), case, room)
+        engine_in(Path(other), replace(case, schedule=()), room)
+        assert left_behind(Path(one)) == left_behind(Path(other))
 
 
 def matching(told: dict[str, Any], case: PromiseCase, row: dict[str, Any]) -> bool:
@@ -84,11 +133,12 @@ def matching(told: dict[str, Any], case: PromiseCase, row: dict[str, Any]) -> bo
     return all(told[key] is None or told[key] == row[key] for key in keys)
 
 
+@FORGETFUL
 @given(st.data(), promise_cases(shapes=(STAR, PAIR), emit=True, faults=EXACT_FAULTS))
 @examples(30)
-def oracle_what_is_told_holds_and_is_told_once(data: st.DataObject, case: PromiseCase) -> None:
+def oracle_what_is_told_holds_and_is_told_once(room: str, data: st.DataObject, case: PromiseCase) -> None:
     options = data.draw(st.one_of(st.just({}), overflow_options(case)))
-    tables = engine(case, **options)
+    tables = engine(case, room, **options)
     assert data_of(case, tables) == case.results()
     if not case.emit:
         return
@@ -102,6 +152,8 @@ def oracle_what_is_told_holds_and_is_told_once(data: st.DataObject, case: Promis
             assert all(row["punctuation"] for row in given_out[last + 1 :])
             assert not any(row["punctuation"] for row in given_out[: last + 1]), "after the results of its batch"
         told += news
+    if room != REMEMBERED:
+        return  # what is forgotten may be told never, or once by each input that promises it
     again = {key for key in range(6) if _is_repeated(case, key)}  # then it may be told again
     if not again:
         words = [str(sorted(p.items(), key=str)) for p in told]
@@ -142,9 +194,10 @@ def _is_over(case: PromiseCase, key: int) -> bool:
     return all(any(p.matches(Data(0, key, None, 0)) for p in said) for said in sayings)
 
 
+@FORGETFUL
 @given(st.data(), promise_cases(shapes=(STAR, STAR, PAIR, CHAIN)))
 @examples(30)
-def oracle_a_row_that_has_left_is_never_needed(data: st.DataObject, case: PromiseCase) -> None:
+def oracle_a_row_that_has_left_is_never_needed(room: str, data: st.DataObject, case: PromiseCase) -> None:
     """When rows leave, by key, no result that is not out yet has a row with that key that has come."""
     case = replace(case, partitions=1)
     options: dict[str, str] = {}
@@ -194,12 +247,16 @@ def oracle_a_row_that_has_left_is_never_needed(data: st.DataObject, case: Promis
         check(number, set(), names(state, number, start, gone))
         return drop_last(state, number, start, gone)
 
-    with pytest.MonkeyPatch.context() as patch, tempfile.TemporaryDirectory() as state:
+    with (
+        pytest.MonkeyPatch.context() as patch,
+        tempfile.TemporaryDirectory() as state,
+        room_for_promises(room, options) as budget,
+    ):
         patch.setattr(arrival, "insert", counted)
         patch.setattr(OperatorState, "drop", dropped)
         patch.setattr(OperatorState, "drop_last", dropped_last)
         task._CACHE.clear()
-        everything = scripted(case.scripts(), case.query(), stateLocation=state, **case.options(), **options)
+        everything = scripted(case.scripts(), case.query(), stateLocation=state, **case.options(), **budget)
         current = reader(everything)
         start = current.initialOffset()
         while (end := current.latestOffset(start, ReadAllAvailable())) != start:
