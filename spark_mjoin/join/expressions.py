@@ -280,9 +280,10 @@ def _in_turn(rows: _Rows, args: Sequence[Expr]) -> pa.Array:
     return result
 
 
-def _nullif(args: Sequence[Value]) -> Value:
-    a, _ = args
-    return pc.if_else(pc.fill_null(equal(args), False), pa.scalar(None, a.type), a)
+def _nullif(rows: _Rows, args: Sequence[Expr]) -> Value:
+    """Compared as `=` compares, and of the type of the first."""
+    a = rows.array(args[0])
+    return pc.if_else(pc.fill_null(rows.array(Call("=", tuple(args))), False), pa.scalar(None, a.type), a)
 
 
 def _is_null(args: Sequence[Value]) -> Value:
@@ -349,7 +350,7 @@ FUNCTIONS: dict[str, Function] = {
     "case": Function(2, 10_000, lazy=_case),
     "if": Function(3, 3, lazy=_if),
     "coalesce": Function(1, 1000, lazy=_coalesce),
-    "nullif": Function(2, 2, _nullif, is_operator=True),
+    "nullif": Function(2, 2, lazy=_nullif),
     "try_cast": Function(2, 2, lazy=_try_cast),
     "greatest": Function(2, 1000, arithmetic.extreme(arithmetic.greater), strict=False),
     "least": Function(2, 1000, arithmetic.extreme(arithmetic.less), strict=False),

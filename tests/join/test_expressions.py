@@ -200,6 +200,7 @@ FOUND_BY_GENERATED_EXPRESSIONS = [
     ("cast(1 as bigint) + 1.5", "decimal128(22, 1)", [Decimal("2.5")] * 4),
     ("1.5 + 7BD", "decimal128(3, 1)", [Decimal("8.5")] * 4),
     ("1.5F", "float", [1.5] * 4),
+    ("nullif(2, m)", "int32", [2] * 4),
     ("timestamp '1970-01-01 00:00:05'::int", "int32", [5] * 4),
     ("date '2024-01-31'::string", "string", ["2024-01-31"] * 4),
     ("null + interval 13 day", "duration[us]", [None] * 4),
