@@ -1,7 +1,8 @@
 """The vocabulary of the join, as plain frozen data.
 
 Nothing here computes: options become these types once (`config`, `planner`), and every other layer takes them as
-they are. All of it pickles, since a `JoinSpec` travels to the executors inside each input partition.
+they are. All of it pickles, since a `JoinSpec` travels to the executors inside each input partition. What may hold
+secrets pickles and does not print.
 
 An input is a use of a source in the query; a self-join has two inputs on one source. Inputs are numbered in the order
 in which the query names them, and every other number called `input` is such an index.
@@ -10,7 +11,7 @@ in which the query names them, and every other number called `input` is such an 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 import numpy.typing as npt
@@ -63,7 +64,7 @@ class SourceSpec:
 
     alias: str
     format: str
-    options: tuple[tuple[str, str], ...]  # without the prefix, the spelling of the user, sorted by name
+    options: tuple[tuple[str, str], ...] = field(repr=False)  # without the prefix, as the user spells them, by name
     schema: pa.Schema  # canonical types (see `schema.canonical_schema`), all columns of the source
 
 
@@ -292,7 +293,7 @@ class Settings:
 
     partitions: int = 1
     memory_bytes: int | None = None  # budget of the resident state over all partitions
-    state_location: str | None = None
+    state_location: str | None = field(default=None, repr=False)
     overflow: str = "spill"  # what happens when the budget is reached
     flush: str = "adaptive"  # which rows leave memory then
     blocking_rows: int = 10_000  # a batch with fewer rows leaves time for disk work
@@ -407,7 +408,7 @@ class PartitionTask:
     ranges: Mapping[str, list[Range]]  # source alias -> rows between start and end
     plan: BatchPlan
     earlier: BatchPlan | None = None  # of the batch before, should it have to be made up for
-    location: str | None = None  # directory of the query's state; None: a batch read, which keeps none
+    location: str | None = field(default=None, repr=False)  # of the query's state; None: a batch read, which keeps none
     memory_bytes: int | None = None  # the partition's budget where exceeding it is an error
     compression: str | None = None  # of segments
 
