@@ -116,7 +116,7 @@ def test_paths_may_be_files_globs_and_uris(tmp_path: Path) -> None:
     assert found(f"{root}/[^d]=?") == found(f"{root}/[!d]=?") == [3, 30]
     assert found(root, recursiveFileLookup="true", pathGlobFilter="*.pq") == [10, 20, 30]
     assert found(root, recursiveFileLookup="true", pathGlobFilter="[^x].{pq,parquet}") == [10, 20, 30]
-    assert found(f"file:{root}/d=1") == found((tmp_path / "d=1").as_uri()) == [1, 10]
+    assert found(f"file:{root}/d=1") == found(f"file://{root}/d=1") == [1, 10]
 
 
 def test_fsspec_uris(tmp_path: Path) -> None:
@@ -392,7 +392,7 @@ def test_schema_errors_name_the_options(tmp_path: Path) -> None:
         schema("csv", schema="a INT, A INT")
     with pytest.raises(OptionError, match=r"source\.s\.header"):
         schema("csv", schema="a INT", header="maybe")
-    with pytest.raises(OptionError, match=r"source\.s\.path.*no file system"):
+    with pytest.raises(OptionError, match=r"source\.s\.path.*nosuch"):
         schema("csv", schema="a INT", path="nosuch://x")
     assert schema("csv", schema="a INT", path=f"{tmp_path}/*.csv").names == ["a"]
     twice = pa.table([pa.array([1]), pa.array([2])], names=["k", "k"])
