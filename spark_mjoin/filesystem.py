@@ -28,6 +28,7 @@ import pyarrow.fs as pafs
 _HADOOP_SCHEMES = {"s3a": "s3", "s3n": "s3"}
 _SCHEME = re.compile(r"[A-Za-z][A-Za-z0-9+.\-]*")
 _PLAIN = re.compile(r"[A-Za-z0-9\-._~/:@!$&'()+,;=]*")  # what means itself in the path of every URI
+_CUT_SHORT = re.compile(r"[^@]*:(?!\d{1,5}$)[^@]+")  # user info that a slash ends before its @; no host with a port
 _CHAINED = "::"  # of fsspec: `simplecache::s3://…`, which only fsspec can read
 
 
@@ -100,6 +101,8 @@ def connect(location: str) -> tuple[Any, str, Any]:
         return _open(location)
     scheme, authority, path = split(location)
     assert scheme is not None
+    if authority is not None and _CUT_SHORT.fullmatch(authority) and "@" in path:
+        raise ValueError("a slash in the user info of a URI is written %2F")  # or libraries would quote half of a key
     path = posixpath.normpath("/" + path.lstrip("/"))
     # What could mean something in a URI is no part of the one that a file system is opened with.
     match = _PLAIN.match(path)
