@@ -369,11 +369,14 @@ class Room:
     )  # of it, for the rows of each input; None: what comes when it is full only passes by
 
 
+IN_STEP = "in step"
+
+
 @dataclass(frozen=True)
 class Schedule:
     """In which order a batch takes in the rows of its inputs (phases/schedule.py)."""
 
-    streams: str = "sequential"  # or "priority", "random"
+    streams: str = "sequential"  # or "priority", "random", IN_STEP
     order: tuple[int, ...] = ()  # the inputs, that of the highest priority first; empty: as the query names them
     quotas: tuple[int, ...] = ()  # rows of a turn of each input; empty: all that it has
     tuples: str = "sequential"  # of the rows of a turn; or "value": those first that another input waits for
