@@ -13,7 +13,7 @@ import math
 import os
 import re
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from spark_mjoin.errors import OptionError, listed, nearest
 from spark_mjoin.model import Expected, Settings
@@ -83,7 +83,7 @@ class SourceOptions:
 
     alias: str
     format: str
-    options: tuple[tuple[str, str], ...]
+    options: tuple[tuple[str, str], ...] = field(repr=False)
     window: WindowOption | None = None
     timestamp: str | None = None  # the column of the event time
     lateness: int | None = None  # microseconds

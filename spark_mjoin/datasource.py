@@ -51,8 +51,10 @@ class MJoinDataSource(DataSource):
     def _compile(self) -> tuple[JoinSpec, Settings]:
         if self._compiled is None:
             from spark_mjoin.loading import load
+            from spark_mjoin.redaction import Secrets
 
-            self._compiled = load(self.options)
+            with Secrets.of(self.options.items()).kept():
+                self._compiled = load(self.options)
         return self._compiled
 
     def _require(self, schema: StructType) -> None:

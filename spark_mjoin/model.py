@@ -1,7 +1,8 @@
 """The vocabulary of the join, as plain frozen data.
 
 Nothing here computes: options become these types once (`config`, `planner`), and every other layer takes them as
-they are. All of it pickles, since a `JoinSpec` travels to the executors inside each input partition.
+they are. All of it pickles, since a `JoinSpec` travels to the executors inside each input partition. What may hold
+secrets pickles and does not print.
 
 An input is a use of a source in the query; a self-join has two inputs on one source. Inputs are numbered in the order
 in which the query names them, and every other number called `input` is such an index.
@@ -10,7 +11,7 @@ in which the query names them, and every other number called `input` is such an 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 import numpy.typing as npt
@@ -63,7 +64,7 @@ class SourceSpec:
 
     alias: str
     format: str
-    options: tuple[tuple[str, str], ...]  # without the prefix, the spelling of the user, sorted by name
+    options: tuple[tuple[str, str], ...] = field(repr=False)  # without the prefix, as the user spells them, by name
     schema: pa.Schema  # canonical types (see `schema.canonical_schema`), all columns of the source
 
 
@@ -301,7 +302,7 @@ class Settings:
 
     partitions: int = 1
     memory_bytes: int | None = None  # budget of the resident state over all partitions
-    state_location: str | None = None
+    state_location: str | None = field(default=None, repr=False)
     overflow: str = "spill"  # what happens when the budget is reached
     flush: str = "adaptive"  # which rows leave memory then
     blocking_rows: int = 10_000  # a batch with fewer rows leaves time for disk work
@@ -381,11 +382,14 @@ class Room:
     )  # of it, for the rows of each input; None: what comes when it is full only passes by
 
 
+IN_STEP = "in step"
+
+
 @dataclass(frozen=True)
 class Schedule:
     """In which order a batch takes in the rows of its inputs (phases/schedule.py)."""
 
-    streams: str = "sequential"  # or "priority", "random"
+    streams: str = "sequential"  # or "priority", "random", IN_STEP
     order: tuple[int, ...] = ()  # the inputs, that of the highest priority first; empty: as the query names them
     quotas: tuple[int, ...] = ()  # rows of a turn of each input; empty: all that it has
     tuples: str = "sequential"  # of the rows of a turn; or "value": those first that another input waits for
@@ -420,7 +424,7 @@ class PartitionTask:
     ranges: Mapping[str, list[Range]]  # source alias -> rows between start and end
     plan: BatchPlan
     earlier: BatchPlan | None = None  # of the batch before, should it have to be made up for
-    location: str | None = None  # directory of the query's state; None: a batch read, which keeps none
+    location: str | None = field(default=None, repr=False)  # of the query's state; None: a batch read, which keeps none
     memory_bytes: int | None = None  # the partition's budget where exceeding it is an error
     compression: str | None = None  # of segments
 

@@ -69,6 +69,7 @@ from spark_mjoin.planner.choice import Planned, Planner, has_overflowed, has_spi
 from spark_mjoin.planner.fingerprint import describe, differences
 from spark_mjoin.planner.plan import Plan
 from spark_mjoin.planner.watermarks import advance
+from spark_mjoin.redaction import Secrets, public, public_value
 from spark_mjoin.sources.memory_log import MemoryLog
 from spark_mjoin.sources.protocol import Limits, Source
 from spark_mjoin.state import meaning
@@ -102,6 +103,10 @@ class MJoinBatchReader(DataSourceReader):
         self._spec, self._settings = spec, settings
 
     def partitions(self) -> Sequence[InputPartition]:
+        with _secrets(self._spec).kept():
+            return self._partitions()
+
+    def _partitions(self) -> Sequence[InputPartition]:
         start, end, ranges = {}, {}, {}
         for described in self._spec.sources:
             alias, source, found = described.alias, sources.open_source(described), MemoryLog()
@@ -155,6 +160,7 @@ class MJoinStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
                 "spark_mjoin.enable(spark) before load(): with the jar the state is inside the checkpoint"
             )
         self._spec, self._settings = spec, settings
+        self._secrets = _secrets(spec, settings.state_location)
         self._root = _reachable(settings.state_location)
         self._sources = [sources.open_source(described) for described in spec.sources]
         self._limits = [sources.limits(s.alias, dict(s.options)) for s in spec.sources]
@@ -189,7 +195,7 @@ class MJoinStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         self._freeze = True  # carried out with the first offset, which says where the sources' logs are
 
     def latestOffset(self, start: Offset, limit: ReadLimit) -> Offset:
-        with self._overload.looking():
+        with self._secrets.kept(), self._overload.looking():
             return self._latest(start, limit)
 
     def _latest(self, start: Offset, limit: ReadLimit) -> Offset:
@@ -341,11 +347,9 @@ class MJoinStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             return None
         worked = self._planned or not self._settings.shim
         self._planned = False
-        return {
-            "version": batch["version"],
-            "positions": batch["positions"],
-            "metrics": self._metrics(batch, worked),
-        }
+        with self._secrets.kept():
+            counted = self._metrics(batch, worked)
+        return {"version": batch["version"], "positions": batch["positions"], "metrics": counted}
 
     def _metrics(self, batch: Offset, worked: bool) -> dict[str, str]:
         """The metrics after a batch; with its own counters at zero if it has been reported before or was not run."""
@@ -375,6 +379,10 @@ class MJoinStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     # --- partitions ------------------------------------------------------------------------------------------
 
     def partitions(self, start: Offset, end: Offset) -> Sequence[InputPartition]:
+        with self._secrets.kept():
+            return self._partitions(start, end)
+
+    def _partitions(self, start: Offset, end: Offset) -> Sequence[InputPartition]:
         if start["version"] == end["version"]:
             return []  # Spark runs the first batch of a query even when nothing has arrived yet
         logs = self._open(end)
@@ -448,8 +456,15 @@ def _run(partition: InputPartition) -> Iterator[pa.RecordBatch]:
 
     assert isinstance(partition, JoinPartition)
     _tune_connections()
-    yield from task.run(partition.task, uuid.uuid4().hex)
+    with _secrets(partition.task.spec, partition.task.location).kept():
+        yield from task.run(partition.task, uuid.uuid4().hex)
     _settle()
+
+
+def _secrets(spec: JoinSpec, location: str | None = None) -> Secrets:
+    """What no error may show."""
+    given = [option for source in spec.sources for option in source.options]
+    return Secrets.of([*given, ("stateLocation", location)])
 
 
 @cache
@@ -569,9 +584,10 @@ def _reachable(location: str) -> str:
         filesystem.resolve(location)
     except (ValueError, OSError, ImportError, pa.ArrowException) as e:
         raise OptionError(
-            f"the state cannot be kept in '{location}': Python does not reach it ({e}). Set option 'stateLocation' to "
-            "a local path, or to a URI that pyarrow or fsspec can open, such as s3://bucket/path"
-        ) from e
+            f"the state cannot be kept in '{public_value(location)}': Python does not reach it ({public(str(e))}). Set "
+            "option 'stateLocation' to a local path, or to a URI that pyarrow or fsspec can open, such as "
+            "s3://bucket/path"
+        ) from Secrets.of([("stateLocation", location)]).cause(e)
     return filesystem.absolute(location)
 
 

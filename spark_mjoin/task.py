@@ -26,7 +26,7 @@ import pyarrow as pa
 from spark_mjoin import sources
 from spark_mjoin.errors import MemoryBudgetError, StateError
 from spark_mjoin.metrics import BatchCounts
-from spark_mjoin.model import WHOLE, BatchPlan, JoinSpec, PartitionTask, Position, Range
+from spark_mjoin.model import IN_STEP, WHOLE, BatchPlan, JoinSpec, PartitionTask, Position, Range
 from spark_mjoin.phases import arrival, expiry, overflow, promises, schedule, shrinking
 from spark_mjoin.phases.pipeline import Pipeline
 from spark_mjoin.phases.replan import replan
@@ -97,8 +97,10 @@ def _arriving(
     """All rows that arrive in a batch, as they are scheduled."""
     inputs = [read(spec, number, ranges) for number in range(len(spec.inputs))]
     awaited = partial(promises.awaited, batch.state.root) if spec.promising else None
-    clusters = schedule.clusters(spec)
-    return schedule.merge(batch.plan.schedule, inputs, batch.version, awaited, clusters, batch.counts)
+    clusters, rows = schedule.clusters(spec), list[int]()
+    if batch.plan.schedule.streams == IN_STEP:
+        rows = [sum(b.num_rows for b in read(spec, n, ranges, counting=True)) for n in range(len(spec.inputs))]
+    return schedule.merge(batch.plan.schedule, inputs, batch.version, awaited, clusters, batch.counts, rows)
 
 
 def _commit(task: PartitionTask, batch: Pipeline, positions: Mapping[str, Position]) -> bool:
@@ -181,12 +183,14 @@ def _is_before(state: PartitionState, task: PartitionTask) -> bool:
     return state.version < task.version
 
 
-def read(spec: JoinSpec, number: int, ranges: Mapping[str, list[Range]]) -> Iterator[pa.RecordBatch]:
-    """The arriving rows of one input."""
+def read(
+    spec: JoinSpec, number: int, ranges: Mapping[str, list[Range]], counting: bool = False
+) -> Iterator[pa.RecordBatch]:
+    """The arriving rows of one input; to count them, one column is enough."""
     input = spec.inputs[number]
     source = sources.open_source(spec.sources[input.source])
     for range in ranges[spec.sources[input.source].alias]:
-        yield from source.read(range, input.columns)
+        yield from source.read(range, input.columns[:1] if counting else input.columns)
 
 
 def _rebuild(

@@ -34,6 +34,7 @@ LAYERS = [
     "schema",
     "logs",
     "model",
+    "redaction",
     "errors",
 ]
 KNOW_SPARK = {"demo", "succession", "datasource", "reader"}

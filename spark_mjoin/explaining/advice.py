@@ -28,6 +28,7 @@ from spark_mjoin.model import LAZY, JoinSpec, Settings
 from spark_mjoin.phases.overflow import capacity
 from spark_mjoin.planner.plan import Overflow
 from spark_mjoin.planner.statistics import Pair
+from spark_mjoin.redaction import Secrets
 from spark_mjoin.state.table import MAX_ROWS
 
 SAMPLE_ROWS = 100_000
@@ -76,9 +77,14 @@ def command(given: argparse.Namespace) -> int:
 
 def advised(options: Mapping[str, Any], sample_rows: int | None = None, seconds: float | None = None) -> Advice:
     """What to expect of a join with these options, and what to set."""
-    given, looking, most = as_text(options), ahead(seconds), SAMPLE_ROWS if sample_rows is None else sample_rows
+    given, most = as_text(options), SAMPLE_ROWS if sample_rows is None else sample_rows
     if most < 1:
         raise OptionError(f"argument 'sample_rows' is {most}: give how many rows may be read of each source, 1 or more")
+    with Secrets.of(given.items()).kept():
+        return _advised(given, most, ahead(seconds))
+
+
+def _advised(given: Mapping[str, str], most: int, looking: float) -> Advice:
     spec, settings = load(given)
     rates = [rate.value for rate in Knowledge.given(spec, settings).rates]
     samples = sampling.sample(spec, most, looking, rates)

@@ -18,6 +18,7 @@ from collections.abc import Sequence
 
 from spark_mjoin.join.expressions import render
 from spark_mjoin.model import InputSpec, JoinSpec
+from spark_mjoin.redaction import public_value
 
 INDENT = "  "
 _UNITS = ("bytes", "KiB", "MiB", "GiB", "TiB")
@@ -79,7 +80,7 @@ def _described(spec: JoinSpec, input: InputSpec) -> str:
     source = spec.sources[input.source]
     path = {n.lower(): v for n, v in source.options}.get("path")
     alias = "" if source.alias == input.alias.lower() else f"{source.alias}: "
-    return f"{alias}{source.format}{f' {path}' if path else ''}"
+    return f"{alias}{source.format}{f' {public_value(path)}' if path else ''}"
 
 
 # --- tables and numbers --------------------------------------------------------------------------------------------

@@ -20,6 +20,7 @@ from spark_mjoin.explaining.expected import Expectation, Knowledge
 from spark_mjoin.explaining.observed import Observed
 from spark_mjoin.loading import load
 from spark_mjoin.planner import tree as trees
+from spark_mjoin.redaction import Secrets
 
 SECONDS = 3600.0  # that a forecast looks ahead
 
@@ -57,7 +58,11 @@ def explained(
     options: Mapping[str, Any], state: str | None = None, query: Any = None, seconds: float | None = None
 ) -> Explanation:
     """How a join with these options runs, and what it has done if its state or the query is given."""
-    text_options, looking = as_text(options), ahead(seconds)
+    with Secrets.of([*as_text(options).items(), ("state", state)]).kept():
+        return _explained(as_text(options), state, query, ahead(seconds))
+
+
+def _explained(text_options: Mapping[str, str], state: str | None, query: Any, looking: float) -> Explanation:
     spec, settings = load(text_options)
     requested = Options.parse(text_options).settings.partitions
     seen = None

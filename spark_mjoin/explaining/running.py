@@ -34,13 +34,14 @@ from spark_mjoin.planner.choice import Planner
 from spark_mjoin.planner.costs import forecast
 from spark_mjoin.planner.plan import Plan
 from spark_mjoin.planner.statistics import Pair, Statistics
+from spark_mjoin.redaction import public_value
 
 
 def sections(expected: Expectation, seen: Observed) -> list[str]:
     planner = Planner(expected.spec, expected.settings, expected.costs)
     given = [figure.value for figure in expected.knowledge.rates]
     statistics = planner.statistics(seen.committed, list(seen.rates or given))
-    where = [f"{INDENT}version {seen.version}" + (f" of {seen.location}" if seen.location else "")]
+    where = [f"{INDENT}version {seen.version}" + (f" of {public_value(seen.location)}" if seen.location else "")]
     if seen.others:
         where.append(f"{INDENT}the newest of {seen.others + 1} queries with these options there")
     believed = _believed(expected, seen)

@@ -100,7 +100,7 @@ class Sample:
     def behind(self) -> Array:
         """For each row by how many microseconds it is behind the newest before it."""
         times = np.empty(0, np.int64) if self.times is None else self.times
-        return np.maximum.accumulate(times) - times if times.size else times
+        return (np.maximum.accumulate(times) - times).view(np.uint64) if times.size else times
 
     @property
     def most(self) -> float | None:
@@ -246,7 +246,7 @@ def _positions(samples: Sequence[Sample]) -> list[Array]:
     if not times:
         return [np.arange(sample.kept_rows) / sample.population for sample in samples]
     first = min(int(of.min()) for of in times)
-    return [(of - first) / 1e6 for of in times]
+    return [(of - first).view(np.uint64) / 1e6 for of in times]  # which may be more than a signed word holds
 
 
 def _reach(input: InputSpec, sample: Sample) -> float:

@@ -33,7 +33,7 @@ import numpy as np
 
 from spark_mjoin import kernel
 from spark_mjoin.model import Array, JoinSpec
-from spark_mjoin.state.progress import Progress
+from spark_mjoin.state.progress import EARLIEST, Progress
 from spark_mjoin.state.table import Table
 
 
@@ -59,7 +59,7 @@ class Windows:
             youngest = np.maximum.reduce(list(times.values()))
             for i in bound:
                 if self._in_time[i]:
-                    keep &= times[i] > youngest - self._size(i)
+                    keep &= _older_by(youngest, times[i]) < np.uint64(self._size(i))
         if any(self._in_rows):
             arrived = {i: _values(tables[i].arrived, rows) for i, rows in bound.items()}
             last = np.maximum.reduce(list(arrived.values()))
@@ -91,6 +91,15 @@ class Windows:
         return window.size
 
 
+def _older_by(youngest: Array, times: Array) -> Array:
+    """How much older some event times are than the youngest of their combinations: of times that are 64 bits apart too.
+
+    None is younger, so the difference is right as an unsigned word, where `youngest - size` may be below all times.
+    """
+    out: Array = (youngest - times).view(np.uint64)
+    return out
+
+
 def _values(column: Array, rows: Array) -> Array:
     out = np.empty(rows.size, column.dtype)
     kernel.gather(column, rows, out)
@@ -109,5 +118,6 @@ def horizons(spec: JoinSpec, watermarks: Sequence[int | None], read: Sequence[in
         elif any(mark is None for mark in others):
             out.append(None)
         else:
-            out.append(min(mark for mark in others if mark is not None) - input.window.size)
+            horizon = min(mark for mark in others if mark is not None) - input.window.size
+            out.append(None if horizon < EARLIEST else horizon)
     return out

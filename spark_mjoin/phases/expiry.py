@@ -77,6 +77,7 @@ def _has_moved(state: OperatorState, number: int) -> bool:
 def from_memory(state: OperatorState, counts: BatchCounts, inputs: Collection[int] | None = None) -> None:
     """Drop the expired rows of buckets that are in memory as a whole and owe nothing: of some inputs, or of all."""
     look(state)
+    state.progress.forget_counts(_owed_since(state))  # of each turn, where inputs go in step
     windowed = {number for number, horizon in enumerate(state.progress.horizons) if horizon is not None}
     if inputs is None or windowed <= set(inputs):
         state.progress.since = 0

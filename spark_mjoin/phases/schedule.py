@@ -5,6 +5,7 @@ Streams take turns:
     sequential   all of the first input, then all of the second, and so on
     priority     a turn of each input, that of the highest priority first; then of each again
     random       a turn of any input, and again, until none has rows left
+    in step      a turn of each input, so long that all have the same part of their rows behind them; and again
 
 A turn takes up to a quota of rows, and ends sooner where the input has no more in this batch. In the paper's rules for
 two inputs a quota starts again when the other input has used up its own, and the first input goes on whenever new rows
@@ -22,7 +23,8 @@ rows that were before them: so a promise that holds for an input in the order of
 
 Results do not depend on the order: a combination is found from whichever of its rows comes last (`join.operator`). What
 does depend on it: when results are found, which rows are in the state meanwhile, and so what leaves memory. Windows in
-rows count arrivals, so they are refused together with any order but the first (`config`).
+rows count arrivals: with them inputs go in step, in turns that are small against the window, so that a row meets what
+it would meet if rows came one by one, however many come in a micro-batch.
 
 Chance is a hash of the version that the batch makes and of the number of the turn: a replay takes the same turns.
 
@@ -39,7 +41,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from spark_mjoin.metrics import BatchCounts
-from spark_mjoin.model import Array, Col, JoinSpec, Schedule
+from spark_mjoin.model import IN_STEP, Array, Col, JoinSpec, Schedule
 
 Awaited = Callable[[int, pa.RecordBatch], Array | None]
 """Which rows of a batch of an input another input waits for; None where there is nothing to wait for."""
@@ -54,13 +56,15 @@ def merge(
     awaited: Awaited | None = None,
     clusters: Mapping[int, Sequence[str]] | None = None,
     counts: BatchCounts | None = None,
+    rows: Sequence[int] = (),
 ) -> Iterator[tuple[int, pa.RecordBatch]]:
     """All rows of a batch that makes a version, with the numbers of their inputs, in the order of a schedule.
 
-    clusters: of inputs whose rows come clustered, the columns by which. counts is told how many rows have waited; each
-    batch must be in the state when the next is asked for.
+    rows: how many each input has, for inputs that go in step. clusters: of inputs whose rows come clustered, the
+    columns by which. counts is told how many rows have waited; each batch must be in the state when the next is asked
+    for.
     """
-    for number, turn in _turns(schedule, inputs, version, clusters or {}):
+    for number, turn in _turns(schedule, inputs, version, clusters or {}, rows):
         if awaited is not None and schedule.tuples == "value":
             turn = _by_value(number, turn, awaited, counts or BatchCounts([0] * len(inputs)))
         for batch in turn:
@@ -109,10 +113,13 @@ def _turns(
     inputs: Sequence[Iterable[pa.RecordBatch]],
     version: int,
     clusters: Mapping[int, Sequence[str]],
+    rows: Sequence[int],
 ) -> Iterator[tuple[int, Iterator[pa.RecordBatch]]]:
     order = schedule.order or tuple(range(len(inputs)))
     quotas = schedule.quotas or (sys.maxsize,) * len(inputs)
     queues = {number: _Queue(inputs[number], clusters.get(number, ())) for number in order}
+    if schedule.streams == IN_STEP:
+        yield from _in_step(queues, rows, quotas)
     turn = 0
     while queues:
         waiting = list(queues)
@@ -127,6 +134,18 @@ def _turns(
             turn += 1
 
 
+def _in_step(
+    queues: Mapping[int, _Queue], rows: Sequence[int], quotas: Sequence[int]
+) -> Iterator[tuple[int, Iterator[pa.RecordBatch]]]:
+    """Turns in which every input has the same part of its rows; none is longer than its quota."""
+    rounds = max((-(-rows[number] // quotas[number]) for number in queues), default=0)
+    for passed in range(1, rounds + 1):
+        for number, queue in queues.items():
+            due = rows[number] * passed // rounds - queue.taken
+            if due > 0:
+                yield number, queue.turn(due)
+
+
 class _Queue:
     """The rows that an input has in a batch, taken turn by turn."""
 
@@ -134,6 +153,7 @@ class _Queue:
         self._batches, self._cluster = iter(batches), cluster
         self._rest: pa.RecordBatch | None = None  # of a batch that a turn has ended in
         self.ended = False  # noticed in a turn that finds nothing more
+        self.taken = 0  # rows
 
     def turn(self, quota: int) -> Iterator[pa.RecordBatch]:
         """The next rows, up to a quota, and to the end of the cluster that it is reached in."""
@@ -152,6 +172,7 @@ class _Queue:
             if at < batch.num_rows:
                 batch, self._rest, last = batch.slice(0, at), batch.slice(at), []
             left = max(0, left - at)
+            self.taken += at
             if at:
                 yield batch
 

@@ -6,12 +6,12 @@ of the inputs counts too: the state knows them by number. A change
 of the projection or of a residual that needs no other stored column changes nothing here; nor do limits, budgets, the
 number of files per batch, or what a source needs only to connect.
 
-Not covered: options whose names speak of secrets are never written, so a change of them is not seen.
+Not covered: secrets are never written (`redaction`), so a change of them is not seen. That is as it should be: a
+password may change.
 """
 
 from __future__ import annotations
 
-import re
 from collections.abc import Mapping
 from typing import Any
 
@@ -19,6 +19,7 @@ from spark_mjoin.errors import OptionError
 from spark_mjoin.join.casts import type_name
 from spark_mjoin.join.expressions import identifier, render
 from spark_mjoin.model import InputSpec, JoinSpec, SourceSpec
+from spark_mjoin.redaction import public_options
 from spark_mjoin.schema import parse_ddl
 
 _NOT_DATA = {
@@ -26,9 +27,6 @@ _NOT_DATA = {
     "maxtriggerdelay", "startingoffsets", "startingtimestamp", "failondataloss", "minpartitions", "latestfirst",
     "kafka.bootstrap.servers", "maxfileage", "cleansource", "sourcearchivedir",
 }  # fmt: skip
-_SECRET = re.compile(
-    r"password|passwd|secret|token|credential|jaas|signature|(access|account|api|private)[._-]?key", re.I
-)
 
 
 def describe(spec: JoinSpec, partitions: int = 1) -> dict[str, Any]:
@@ -67,7 +65,7 @@ def differences(old: Mapping[str, Any], new: Mapping[str, Any]) -> list[str]:
 
 
 def _source(source: SourceSpec) -> dict[str, Any]:
-    kept = {n: v for n, v in source.options if n.lower() not in _NOT_DATA and not _SECRET.search(n)}
+    kept = public_options((n, v) for n, v in source.options if n.lower() not in _NOT_DATA)
     return {"format": source.format, "options": kept}
 
 

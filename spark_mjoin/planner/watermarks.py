@@ -13,6 +13,7 @@ from __future__ import annotations
 from collections.abc import Collection, Sequence
 
 from spark_mjoin.model import JoinSpec
+from spark_mjoin.state.progress import EARLIEST
 
 
 def advance(
@@ -23,7 +24,7 @@ def advance(
     An idle input follows the slowest of the others: what it delivers later is late if it is behind them.
     """
     moved = [
-        was if newest is None else newest - input.lateness if was is None else max(was, newest - input.lateness)
+        was if newest is None else max(EARLIEST if was is None else was, newest - input.lateness)
         for input, was, newest in zip(spec.inputs, before, seen, strict=True)
     ]
     others = [mark for i, mark in enumerate(moved) if i not in idle]

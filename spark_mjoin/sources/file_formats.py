@@ -21,6 +21,7 @@ all is text (csv, json).
   is doubled; a backslash is an ordinary character unless `escape` says otherwise. `nullValue` is NULL, quoted or not,
   and so is an empty field; `""` is the empty string only where `nullValue` is something else.
 - json: one object per line, or `null`. Fields that the schema lacks are ignored. BINARY is base64, as in Spark. No MAP.
+  A line that is not UTF-8 is an error, in whatever part of it.
 - text timestamps are ISO-8601; without a zone they are UTC (TIMESTAMP) or must have none (TIMESTAMP_NTZ). Digits
   beyond microseconds are cut.
 
@@ -53,7 +54,7 @@ _SMALL_BYTES = 64 << 20  # unless they have so many bytes: Arrow's offsets have 
 _JSON_CHUNK_BYTES = 4 << 20
 _CSV_BLOCK_BYTES = 8 << 20  # a line that is longer has the file read again, in larger blocks
 _CSV_LARGEST_BYTES = 256 << 20
-_CSV_END = "\x1eend of file"
+_CSV_MARKS = "\x1e\x1f\x1d\x1c"  # the first of them that is no part of the dialect marks the end of a file
 _TEXT_PIECE_BYTES = 4096
 
 _CODECS = {".gz": "gzip", ".bz2": "bz2", ".zst": "zstd"}
@@ -291,6 +292,7 @@ class Csv:
     ) -> Iterator[pa.RecordBatch]:
         target = _select(schema, columns)
         present: list[str] = list(schema.names)
+        followed: _Followed | None = None
         try:
             if self.header:
                 # Only the names matter here; as text, since a guess at the types could fail.
@@ -313,41 +315,42 @@ class Csv:
                 true_values=_spellings("true"),
                 false_values=_spellings("false"),
             )
-            batches = self._to_the_end(file, block_bytes, convert, present)
+            followed = self._followed(file, len(present))
+            batches = self._to_the_end(followed, block_bytes, convert, None if self.header else present)
             for batch in _sized(_clip(batches, start, end)):
                 yield _assemble(batch, names, target, self._from_text)
         except (pa.ArrowInvalid, ColumnError) as e:
             if "Empty CSV file" in str(e):
                 return
-            if _CSV_END in str(e):  # as part of a value
+            if followed is not None and followed.is_quoted(str(e)):
                 raise pa.ArrowInvalid(_OPEN_QUOTE) from e
             at = re.search(r"In CSV column #(\d+): (.*)", str(e), re.DOTALL)
             if at and int(at[1]) < len(present):
                 raise ColumnError(present[int(at[1])], at[2]) from e
             raise
 
+    def _followed(self, file: File, columns: int) -> _Followed:
+        """The text of a file with a line behind it that is too wide to be a row."""
+        mark = next(c for c in _CSV_MARKS if c not in (self.separator, self.quote, self.escape))
+        text = pa.transcoding_input_stream(file.open_text(), self.encoding, "utf-8")
+        return _Followed(text, mark.encode(), self.separator.encode() * columns + b"\n")
+
     def _to_the_end(
-        self, file: File, block_bytes: int, convert: pacsv.ConvertOptions, present: list[str]
+        self, followed: _Followed, block_bytes: int, convert: pacsv.ConvertOptions, names: list[str] | None
     ) -> Iterator[pa.RecordBatch]:
         """All batches; ArrowInvalid after the last one when a quote is still open.
 
         Arrow takes the end of the file for a closing quote, so that all rows behind a quote that somebody forgot would
-        be part of one value. So a last line is added, too wide to be a row: if it is not met as such, it is inside
-        a value.
+        be part of one value. So the last line must be met as a line that is too wide: else it is inside a value.
         """
         met = False
 
         def wrong_width(row: pacsv.InvalidRow) -> str:
             nonlocal met
-            last = str(row.text).startswith(_CSV_END)
-            met = met or last
-            return "skip" if last else "error"
+            met = followed.is_last(row.text)
+            return "skip" if met else "error"
 
-        text = pa.transcoding_input_stream(file.open_text(), self.encoding, "utf-8")
-        last_line = f"\n{_CSV_END}{self.separator * len(present)}\n".encode()
-        names = None if self.header else present
-        followed = pa.PythonFile(_Followed(text, last_line), "r")
-        yield from self._open(followed, "utf-8", block_bytes, convert, names, wrong_width)
+        yield from self._open(pa.PythonFile(followed, "r"), "utf-8", block_bytes, convert, names, wrong_width)
         if not met:
             raise pa.ArrowInvalid(_OPEN_QUOTE)
 
@@ -403,18 +406,45 @@ _OPEN_QUOTE = "a quote is opened and never closed, so all rows behind it are one
 
 
 class _Followed:
-    """A stream with something behind it, as a Python file to read from."""
+    """Text with one more line, as a Python file to read from.
+
+    The line begins with more marks in a row than there are anywhere in the text, so no other is taken for it.
+    """
 
     closed = False
 
-    def __init__(self, stream: pa.NativeFile, last: bytes) -> None:
-        self._stream, self._last = stream, last
+    def __init__(self, stream: pa.NativeFile, mark: bytes, rest: bytes) -> None:
+        self._stream, self._mark, self._rest = stream, mark, rest
+        self._runs = re.compile(re.escape(mark) + b"+")
+        self._longest = self._open = 0  # marks in a row: the most so far, and at the end of what was read
+        self._beginning: str | None = None  # of the last line, once it was read
 
     def read(self, size: int) -> pa.Buffer:
         piece = self._stream.read_buffer(size)
-        if not piece.size:
-            piece, self._last = pa.py_buffer(self._last), b""
-        return piece
+        if piece.size:
+            self._note(piece.to_pybytes())
+            return piece
+        if self._beginning is not None:
+            return piece
+        marks = self._mark * (self._longest + 1)
+        self._beginning = marks.decode()
+        return pa.py_buffer(b"\n" + marks + self._rest)
+
+    def _note(self, text: bytes) -> None:
+        if self._mark not in text:
+            self._open = 0
+            return
+        for run in self._runs.finditer(text):
+            length = run.end() - run.start() + (0 if run.start() else self._open)
+            self._longest = max(self._longest, length)
+        self._open = length if run.end() == len(text) else 0
+
+    def is_last(self, line: str) -> bool:
+        return self._beginning is not None and line.startswith(self._beginning)
+
+    def is_quoted(self, message: str) -> bool:
+        """Whether a message has the last line in it: as part of a value."""
+        return self._beginning is not None and self._beginning in message
 
     def close(self) -> None:
         self.closed = True
@@ -455,9 +485,11 @@ class Json:
             yield _assemble(batch, list(target.names), target, from_text)
 
     def _batches(self, file: File, schema: pa.Schema) -> Iterator[pa.RecordBatch]:
-        done = 0
+        done = lines = 0
         with file.open_text() as handle:
             for chunk in _line_chunks(handle):
+                _check_utf8(chunk, lines)
+                lines += chunk.count(b"\n")
                 if not chunk.strip():
                     continue
                 try:
@@ -482,6 +514,20 @@ def _line_chunks(handle: pa.NativeFile) -> Iterator[bytes]:
             parts = []
         parts.append(piece[cut:])
     yield b"".join(parts)
+
+
+def _check_utf8(chunk: bytes, before: int) -> None:
+    """ArrowInvalid with the line, as `before` others come before the chunk; Arrow would take any bytes for a STRING."""
+    if chunk.isascii():
+        return
+    try:
+        chunk.decode()
+    except UnicodeDecodeError as e:
+        line = before + chunk.count(b"\n", 0, e.start) + 1
+        column = e.start - chunk.rfind(b"\n", 0, e.start)
+        raise pa.ArrowInvalid(
+            f"line {line} is not UTF-8: byte {column} is 0x{chunk[e.start]:02x}, {e.reason}"
+        ) from None
 
 
 def _parse_json(chunk: bytes, schema: pa.Schema) -> pa.Table:

@@ -41,6 +41,7 @@ from spark_mjoin.schema import parse_ddl
 from spark_mjoin.sources.completeness import Completeness
 from spark_mjoin.sources.conversion import ColumnError
 from spark_mjoin.sources.file_formats import Arrow, Csv, File, FileFormat, Json, Parquet
+from spark_mjoin.sources.globs import compiled
 from spark_mjoin.sources.options import Options
 from spark_mjoin.sources.protocol import Limits, SourceLog, Survey
 from spark_mjoin.sources.storage import FileStat, exists, find, is_glob, storage
@@ -63,17 +64,22 @@ class FileSource:
     def __init__(self, alias: str, options: Options, format: FileFormat) -> None:
         self._alias = alias
         self._format = format
-        self._path = options.required("path", "a directory, a file or a glob")
+        self._secrets = options.secrets
+        path = options.required("path", "a directory, a file or a glob")
         try:
-            self._store = storage(self._path)
+            self._store = storage(path)
         except (ValueError, OSError, ImportError, pa.ArrowException) as e:
-            raise options.error("path", f"no file system for '{self._path}': {e}") from e
+            raise options.error("path", f"'{path}' cannot be used: {e}") from self._secrets.cause(e)
         ddl = options.text("schema")
         self._declared = None if ddl is None else parse_ddl(ddl, options.name("schema"))
         self._fail_on_data_loss = options.flag("failOnDataLoss", True)
         self._latest_first = options.flag("latestFirst", False)
         self._recursive = options.flag("recursiveFileLookup", False)
         self._name_filter = options.text("pathGlobFilter")
+        try:
+            _ = compiled(self._name_filter or "")
+        except ValueError as e:
+            raise options.error("pathGlobFilter", str(e)) from e
         self._schema: pa.Schema | None = None
         self._end: int | None = None  # of the log, once frozen
         self._forget()
@@ -88,7 +94,7 @@ class FileSource:
         self._completeness = Completeness(self._alias, self._store, self._format)
 
     def __getstate__(self) -> dict[str, Any]:
-        kept = ("_alias", "_format", "_path", "_store", "_declared", "_fail_on_data_loss", "_latest_first",
+        kept = ("_alias", "_format", "_store", "_secrets", "_declared", "_fail_on_data_loss", "_latest_first",
                 "_recursive", "_name_filter", "_schema", "_end")  # fmt: skip
         return {name: getattr(self, name) for name in kept}
 
@@ -122,27 +128,29 @@ class FileSource:
         glob = is_glob(self._store.root)
         try:
             if not glob and not exists(self._store):
-                raise OptionError(f"option '{path_option}': '{self._path}' does not exist")
+                raise OptionError(f"option '{path_option}': '{self._store.shown}' does not exist")
             if self._declared is not None:
                 return self._declared
             # Not `_discover`: a file that is written on still has its types, and notes are left of what it sees.
             candidates = sorted(self._listing(()), key=_by_age)
             first = next((f for f in candidates if self._format.is_complete(File(self._store, f))), None)
         except OSError as e:
-            raise OptionError(f"option '{path_option}': '{self._path}' cannot be listed: {e}") from e
+            raise OptionError(
+                f"option '{path_option}': '{self._store.shown}' cannot be listed: {self._secrets.hide(str(e))}"
+            ) from self._secrets.cause(e)
         if first is None:
             nothing = "matches no complete file" if glob else "has no complete file"
             raise OptionError(
-                f"option '{schema_option}' is missing and '{self._path}' (option '{path_option}') {nothing} to infer "
-                f"it from: set '{schema_option}', for example to 'id BIGINT, name STRING'"
+                f"option '{schema_option}' is missing and '{self._store.shown}' (option '{path_option}') {nothing} to "
+                f"infer it from: set '{schema_option}', for example to 'id BIGINT, name STRING'"
             )
         try:
             return self._format.infer(File(self._store, first))
         except (pa.ArrowException, OSError, TypeError) as e:
             raise OptionError(
-                f"option '{path_option}': no schema can be inferred from '{first.path}': {e}; "
+                f"option '{path_option}': no schema can be inferred from '{first.path}': {self._secrets.hide(str(e))}; "
                 f"remove the file or set '{schema_option}'"
-            ) from e
+            ) from self._secrets.cause(e)
 
     # --- driver ------------------------------------------------------------------------------------------------
 
@@ -197,7 +205,7 @@ class FileSource:
         try:
             found = rows_in(self._store, self._format, entries, self.schema())
         except (ColumnError, pa.ArrowException, OSError) as e:
-            raise self._unreadable(self._path, e) from e
+            raise self._unreadable(self._store.shown, e) from self._secrets.cause(e)
         basis = f"{len(entries)} file{'' if len(entries) == 1 else 's'}, {sum(e['size'] for e in entries):,} bytes"
         sampled = [{**each, "end": rows} for each in ranges]
         return Survey(sampled, found, basis, rate(entries, found, time.time()))
@@ -289,9 +297,9 @@ class FileSource:
         try:
             complete = self._completeness.complete(lambda: self._listing(self._seen), last_look)
         except OSError as e:
-            raise SourceError(
-                f"source '{self._alias}': '{self._path}' (option 'source.{self._alias}.path') cannot be listed: {e}"
-            ) from e
+            named = f"'{self._store.shown}' (option 'source.{self._alias}.path')"
+            problem = f"{named} cannot be listed: {self._secrets.hide(str(e))}"
+            raise SourceError(f"source '{self._alias}': {problem}") from self._secrets.cause(e)
         return sorted(complete, key=_by_age, reverse=self._latest_first)
 
     def _count(self, file: FileStat, logged: bool = True) -> int:
@@ -305,7 +313,7 @@ class FileSource:
             try:
                 self._counts[file] = self._format.count(File(self._store, current), self.schema())
             except (ColumnError, pa.ArrowException, OSError) as e:
-                raise self._unreadable(file.path, e) from e
+                raise self._unreadable(file.path, e) from self._secrets.cause(e)
         return self._counts[file]
 
     # --- executor ----------------------------------------------------------------------------------------------
@@ -322,7 +330,7 @@ class FileSource:
             yield from self._format.decode(File(self._store, file), schema, columns, range["start"], range["end"])
         except (ColumnError, pa.ArrowException, OSError) as e:
             self._checked(file)  # if it has changed under us, that is the cause, and there is nothing to correct in it
-            raise self._unreadable(file.path, e) from e
+            raise self._unreadable(file.path, e) from self._secrets.cause(e)
         self._checked(file)
 
     def _checked(self, logged: FileStat) -> FileStat | None:
@@ -347,12 +355,12 @@ class FileSource:
         try:
             return self._store.stat(path)
         except OSError as e:
-            raise self._unreadable(path, e) from e
+            raise self._unreadable(path, e) from self._secrets.cause(e)
 
     def _unreadable(self, path: str, cause: Exception) -> SourceError:
         column = f", column '{cause.column}'" if isinstance(cause, ColumnError) else ""
         return SourceError(
-            f"source '{self._alias}': '{path}'{column} cannot be read: {cause}. "
+            f"source '{self._alias}': '{path}'{column} cannot be read: {self._secrets.hide(str(cause))}. "
             f"Compare it with option 'source.{self._alias}.schema'. If the file is wrong, correct or remove it, and "
             f"set option 'source.{self._alias}.failOnDataLoss' to false for the run that goes on without what it was"
         )

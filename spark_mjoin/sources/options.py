@@ -1,7 +1,8 @@
 """The options of one source, read into types: `source.<alias>.<name>`.
 
 Spark lower-cases option names on their way, so names are looked up without regard to case; messages spell them as they
-are declared. Every reader raises an OptionError that names the whole option and shows a value that would do.
+are declared. Every reader raises an OptionError that names the whole option and shows a value that would do, and no
+secret.
 """
 
 from __future__ import annotations
@@ -12,6 +13,7 @@ from collections.abc import Iterable, Mapping
 
 from spark_mjoin.config import parse_bytes, parse_count
 from spark_mjoin.errors import OptionError, listed, nearest
+from spark_mjoin.redaction import Secrets
 
 _TIME_UNITS = {"ms": 0.001, "s": 1.0, "": 1.0, "m": 60.0, "min": 60.0, "h": 3600.0}
 _TIME = re.compile(r"(\d+(?:\.\d*)?|\.\d+)\s*([a-z]*)", re.IGNORECASE)
@@ -23,13 +25,14 @@ class Options:
     def __init__(self, alias: str, values: Mapping[str, str]) -> None:
         self.alias = alias
         self._values = {name.casefold(): (name, str(value)) for name, value in values.items()}
+        self.secrets = Secrets.of(self._values.values())
 
     def name(self, option: str) -> str:
         """The whole name, for messages."""
         return f"source.{self.alias}.{option}"
 
     def error(self, option: str, problem: str) -> OptionError:
-        return OptionError(f"option '{self.name(option)}': {problem}")
+        return OptionError(f"option '{self.name(option)}': {self.secrets.hide(problem)}")
 
     def __contains__(self, option: str) -> bool:
         return option.casefold() in self._values
@@ -42,7 +45,7 @@ class Options:
         value = self.text(option)
         if value is None or not value.strip():
             raise self.error(option, f"is required, for example {example}")
-        return value.strip()
+        return value
 
     def flag(self, option: str, default: bool) -> bool:
         value = self.text(option)

@@ -7,11 +7,15 @@ caller has seen already, so a directory with a long past is cheap to poll. Files
 to others, and a map of a file that somebody cuts short ends the process with SIGBUS, where a read ends with an error or
 with fewer bytes. Any other URI goes to `pyarrow.fs` and, where that does not know the scheme, to fsspec.
 
-As in Spark: the path may be a directory, a file or a glob (`*`, `?`, `[a-z]`, `[^a]`, `{a,b}`); names that begin with
-'.' or '_' below it are invisible; without `recursive` only direct children of the directories named are found. A path
-that exists literally is not taken for a glob. A directory that goes away while it is listed is an empty one.
+As in Spark: a path means what Hadoop makes of it (`filesystem`), and may be a directory, a file or a glob (`globs`).
+Below directories, files and directories are invisible whose names begin with '.', or with '_' and have no '=', or end
+in `._COPYING_`; so are files that the path names themselves, but not directories. Without `recursive` only direct
+children of the directories named are found. A directory that goes away while it is listed is an empty one.
 
-Not covered: credentials (they come from the environment, as pyarrow and fsspec define it), writing, partition columns.
+Credentials come from the environment, as pyarrow and fsspec define it, or from the URI. Paths have none of them: they
+are logged and shown. Where those of a file system do, as of fsspec's over HTTP, they are put back to open a file.
+
+Not covered: writing, partition columns.
 """
 
 from __future__ import annotations
@@ -22,15 +26,15 @@ import re
 import stat
 from collections.abc import Container, Iterator
 from dataclasses import dataclass
-from fnmatch import translate
 from typing import Any, Protocol
 
 import pyarrow as pa
 import pyarrow.fs as pafs
 
 from spark_mjoin import filesystem
+from spark_mjoin.redaction import public_value
+from spark_mjoin.sources import globs
 
-_MAGIC = re.compile(r"[*?\[{]")
 _MTIME_KEYS = ("mtime", "LastModified", "last_modified", "updated", "modified", "created")
 
 
@@ -55,6 +59,7 @@ class Storage(Protocol):
     """One file system. Instances pickle."""
 
     root: str  # what the path option says, as this file system spells it
+    shown: str  # the same for people: absolute, and without secrets
 
     def children(self, directory: str) -> Iterator[Listed]:
         """Nothing when the directory is not there."""
@@ -71,12 +76,16 @@ class Storage(Protocol):
 def storage(path: str) -> Storage:
     """The file system that `path` is on; ValueError, OSError or ImportError when there is none for its scheme."""
     local = filesystem.local_path(path)
-    return RemoteStorage(path) if local is None else LocalStorage(local)
+    store = RemoteStorage(path) if local is None else LocalStorage(local)
+    for pattern in _patterns(store.root):
+        for name in pattern.split("/"):
+            _ = globs.literal(name) or globs.compiled(name)
+    return store
 
 
 class LocalStorage:
     def __init__(self, path: str) -> None:
-        self.root = path  # absolute: an executor's working directory may be another one
+        self.root = self.shown = path  # absolute: an executor's working directory may be another one
 
     def children(self, directory: str) -> Iterator[Listed]:
         try:
@@ -105,41 +114,45 @@ class RemoteStorage:
     """A file system of pyarrow or, behind the same interface, of fsspec."""
 
     def __init__(self, uri: str) -> None:
-        self.uri = uri
+        self.uri, self.shown = uri, public_value(uri)
         self._connect()
 
     def _connect(self) -> None:
-        # A pattern character may be no part of a URI: the file system is found by what stands before it.
-        magic = _MAGIC.search(self.uri)
-        fixed = self.uri[: magic.start()] if magic else self.uri
-        rest = self.uri[len(fixed) :]
-        self._fs, root, self._spec = filesystem.connect(fixed)
-        if rest and fixed.endswith("/") and not root.endswith("/"):
-            root += "/"
-        self.root = (root + rest).rstrip("/") or "/"
+        self._fs, root, self._spec = filesystem.connect(self.uri)
+        user = re.search(r"//[^/]*@", root)
+        self._user = "" if user is None else user[0]
+        self.root = self._told(root)
+
+    def _told(self, path: str) -> str:
+        """A path of the file system as others get to know it, without user info."""
+        return path.replace(self._user, "//", 1) if self._user else path
+
+    def _own(self, path: str) -> str:
+        return path.replace("//", self._user, 1) if self._user else path
 
     def __getstate__(self) -> dict[str, str]:
         return {"uri": self.uri}
 
     def __setstate__(self, state: dict[str, str]) -> None:
-        self.uri = state["uri"]
+        self.uri, self.shown = state["uri"], public_value(state["uri"])
         self._connect()
 
     def children(self, directory: str) -> Iterator[Listed]:
         if self._spec is None:
-            selector = pafs.FileSelector(directory, recursive=False, allow_not_found=True)
+            selector = pafs.FileSelector(self._own(directory), recursive=False, allow_not_found=True)
             for found in self._fs.get_file_info(selector):
                 is_dir = found.type == pafs.FileType.Directory
-                known = None if is_dir else FileStat(found.path, found.size, found.mtime_ns or 0)
-                yield Listed(found.base_name, found.path, is_dir, known)
+                path = self._told(found.path)
+                known = None if is_dir else FileStat(path, found.size, found.mtime_ns or 0)
+                yield Listed(found.base_name, path, is_dir, known)
             return
         self._spec.invalidate_cache()
         try:
-            infos = self._spec.ls(directory, detail=True)
+            infos = self._spec.ls(self._own(directory), detail=True)
         except (FileNotFoundError, NotADirectoryError):
             return
         for info in infos:
-            path = info["name"].rstrip("/")
+            path = self._told(info["name"].rstrip("/"))
             if path.strip("/") == directory.strip("/"):
                 continue
             is_dir = info["type"] == "directory"
@@ -148,20 +161,20 @@ class RemoteStorage:
 
     def stat(self, path: str) -> FileStat | None:
         if self._spec is None:
-            found = self._fs.get_file_info(path)
+            found = self._fs.get_file_info(self._own(path))
             return FileStat(path, found.size, found.mtime_ns or 0) if found.type == pafs.FileType.File else None
         self._spec.invalidate_cache()
         try:
-            info = self._spec.info(path)
+            info = self._spec.info(self._own(path))
         except FileNotFoundError:
             return None
         return FileStat(path, int(info["size"] or 0), _mtime_ns(info)) if info["type"] == "file" else None
 
     def is_dir(self, path: str) -> bool:
-        return bool(self._fs.get_file_info(path).type == pafs.FileType.Directory)
+        return bool(self._fs.get_file_info(self._own(path)).type == pafs.FileType.Directory)
 
     def open(self, path: str) -> pa.NativeFile:
-        return self._fs.open_input_file(path)
+        return self._fs.open_input_file(self._own(path))
 
 
 def _mtime_ns(info: dict[str, Any]) -> int:
@@ -182,7 +195,7 @@ def _mtime_ns(info: dict[str, Any]) -> int:
 
 
 def is_glob(path: str) -> bool:
-    return _MAGIC.search(path) is not None
+    return globs.is_pattern(path)
 
 
 def exists(store: Storage) -> bool:
@@ -192,7 +205,7 @@ def exists(store: Storage) -> bool:
 
 def find(store: Storage, recursive: bool, name_filter: str | None, seen: Container[str]) -> Iterator[FileStat]:
     """The visible files under the path that are not in `seen`, in no particular order, each once."""
-    wanted = _glob_regex(name_filter) if name_filter else None
+    wanted = globs.compiled(name_filter) if name_filter else None
     taken: set[str] = set()
     for root in _roots(store):
         for child in _walk(store, root, recursive):
@@ -206,12 +219,13 @@ def find(store: Storage, recursive: bool, name_filter: str | None, seen: Contain
 
 def _walk(store: Storage, root: Listed, recursive: bool) -> Iterator[Listed]:
     if not root.is_dir:
-        yield root
+        if not _is_hidden(root.name):
+            yield root
         return
     pending = [root.path]
     while pending:
         for child in store.children(pending.pop()):
-            if child.name.startswith((".", "_")):
+            if _is_hidden(child.name):
                 continue
             if not child.is_dir:
                 yield child
@@ -219,66 +233,52 @@ def _walk(store: Storage, root: Listed, recursive: bool) -> Iterator[Listed]:
                 pending.append(child.path)
 
 
+def _is_hidden(name: str) -> bool:
+    return name.startswith(".") or (name.startswith("_") and "=" not in name) or name.endswith("._COPYING_")
+
+
 def _roots(store: Storage) -> Iterator[Listed]:
     """The directories and files that the path option names."""
-    if store.is_dir(store.root):
-        yield Listed("", store.root, True)
+    if not is_glob(store.root):
+        yield from _named(store, store.root)
         return
-    found = store.stat(store.root)
-    if found is not None:
-        yield Listed(found.path.rsplit("/", 1)[-1], found.path, False, found)
-        return
-    magic = _MAGIC.search(store.root)
-    if magic is None:
-        return
-    # Braces may hold slashes: they are expanded before the path is cut into components.
     seen: set[str] = set()
-    for pattern in _expand_braces(store.root):
+    for pattern in _patterns(store.root):
         for listed in _match(store, pattern):
             if listed.path not in seen:
                 seen.add(listed.path)
                 yield listed
 
 
+def _patterns(root: str) -> Iterator[str]:
+    """The patterns without slashes inside braces that a root stands for; none where it is no glob."""
+    if is_glob(root):
+        for pattern in globs.expanded(root):
+            yield filesystem.normal(pattern) if pattern.startswith("/") else pattern
+
+
+def _named(store: Storage, path: str) -> Iterator[Listed]:
+    name = path.rstrip("/").rsplit("/", 1)[-1]
+    if store.is_dir(path):
+        yield Listed(name, path, True)
+    elif (found := store.stat(path)) is not None:
+        yield Listed(name, found.path, False, found)
+
+
 def _match(store: Storage, pattern: str) -> Iterator[Listed]:
-    magic = _MAGIC.search(pattern)
-    fixed, rest = (pattern, "") if magic is None else _split_at_component(pattern, magic.start())
-    level = [Listed("", fixed or "/", True)]
-    if not rest:
-        found = store.stat(pattern)
-        if store.is_dir(pattern) or found is not None:
-            yield Listed(pattern.rsplit("/", 1)[-1], pattern, found is None, found)
-        return
-    for component in rest.split("/"):
-        regex = re.compile(_component_regex(component))
-        hidden = component.startswith((".", "_"))
-        level = [
-            child
-            for directory in level
-            if directory.is_dir
-            for child in store.children(directory.path)
-            if regex.fullmatch(child.name) and (hidden or not child.name.startswith((".", "_")))
-        ]
-    yield from level
-
-
-def _split_at_component(pattern: str, position: int) -> tuple[str, str]:
-    slash = pattern.rfind("/", 0, position)
-    return pattern[: max(slash, 0)], pattern[slash + 1 :]
-
-
-def _expand_braces(pattern: str) -> list[str]:
-    match = re.search(r"\{([^{}]*)\}", pattern)
-    if match is None:
-        return [pattern]
-    head, tail = pattern[: match.start()], pattern[match.end() :]
-    return [p for choice in match[1].split(",") for p in _expand_braces(head + choice + tail)]
-
-
-def _component_regex(pattern: str) -> str:
-    """One name of a path; `[^a]` is any character but a, as `[!a]` is, which alone Python knows."""
-    return translate(pattern.replace("[^", "[!"))
-
-
-def _glob_regex(pattern: str) -> re.Pattern[str]:
-    return re.compile("|".join(_component_regex(p) for p in _expand_braces(pattern)))
+    """What matches a pattern, name by name; names without wildcards are not looked for in their directory."""
+    names, paths = pattern.split("/"), list[str]()
+    for at, name in enumerate(names):
+        literal = globs.literal(name)
+        if literal is not None:
+            paths = [f"{path}/{literal}" for path in paths] if at else [literal]
+            continue
+        regex = globs.compiled(name)
+        children = (child for path in (paths if at else ("",)) for child in store.children(path or "/"))
+        matched = [child for child in children if regex.fullmatch(child.name)]
+        if at == len(names) - 1:
+            yield from matched
+            return
+        paths = [child.path for child in matched if child.is_dir]
+    for path in paths:
+        yield from _named(store, path)

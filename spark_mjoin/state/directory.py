@@ -25,6 +25,7 @@ import pyarrow.fs as pafs
 
 from spark_mjoin import filesystem
 from spark_mjoin.errors import StateError
+from spark_mjoin.redaction import public_value
 
 log = logging.getLogger(__name__)
 
@@ -70,7 +71,8 @@ class ChecksumStream:
 
 class Directory:
     def __init__(self, location: str) -> None:
-        self.location = location
+        self._location = location
+        self.location = public_value(location)  # for people
         self._fs, self._path = filesystem.resolve(location)
         self._local = filesystem.is_local(self._fs)
 
@@ -80,7 +82,7 @@ class Directory:
         return self._local and self._path not in _WITHOUT_LINKS
 
     def child(self, name: str) -> Directory:
-        return Directory(f"{self.location.rstrip('/')}/{name}")
+        return Directory(f"{self._location.rstrip('/')}/{name}")
 
     def names(self) -> list[str]:
         """Names of the published files, sorted; empty when the directory is not there."""

@@ -11,6 +11,7 @@ from typing import Any
 
 from spark_mjoin.errors import StateError
 from spark_mjoin.model import Position
+from spark_mjoin.redaction import public_value
 from spark_mjoin.state import checked_json
 from spark_mjoin.state.directory import Directory
 
@@ -44,6 +45,6 @@ def _read(location: str) -> dict[str, Any]:
         return checked_json.read(Directory(location), NAME)
     except FileNotFoundError:
         raise StateError(
-            f"the checkpoint refers to a state in {location} that is not there. Option 'stateLocation' must be as "
-            "before, with its contents, in a place that all executors reach; or start with a new checkpoint"
+            f"the checkpoint refers to a state in {public_value(location)} that is not there. Option 'stateLocation' "
+            "must be as before, with its contents, in a place that all executors reach; or start with a new checkpoint"
         ) from None

@@ -23,7 +23,8 @@ import numpy as np
 from spark_mjoin.model import Array
 from spark_mjoin.state.buckets import BUCKETS
 
-BEFORE_ALL = -(2**63)  # a position that no row has
+EARLIEST = -(2**63)  # the least event time that a row can have
+BEFORE_ALL = EARLIEST  # of a bucket of which nothing was dropped: its event, 0, says so
 
 
 @dataclass

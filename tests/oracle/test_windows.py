@@ -17,7 +17,7 @@ from spark_mjoin.state.columns import hash_array
 from spark_mjoin.state.progress import Progress
 from tests.examples import examples
 from tests.harness import ABANDONED, ReadAllAvailable, Rows, reader, rows, run, scripted
-from tests.oracle.windows import EXACT_FAULTS, STAR, TIGHT, WindowCase, window_cases
+from tests.oracle.windows import EXACT_FAULTS, EXTREME, STAR, TIGHT, WindowCase, at_the_ends_of_time, window_cases
 
 POLICIES = sorted(flush.REGISTRY)
 ALL_IN_TIME = st.tuples(st.just("time"), st.sampled_from([1, 2, 3, 5]))
@@ -45,6 +45,15 @@ def overflow_options(draw: st.DrawFn, case: WindowCase) -> dict[str, str]:
 @examples(200)
 def oracle_windows_are_what_they_are_defined_to_be(case: WindowCase) -> None:
     assert engine_rows(case) == case.results()
+
+
+@pytest.mark.parametrize("ends", ["low", "high", "both"])
+@given(st.data(), window_cases(windows=EXTREME, faults=EXACT_FAULTS))
+@examples(60)
+def oracle_times_at_the_ends_of_time(ends: str, data: st.DataObject, case: WindowCase) -> None:
+    case = at_the_ends_of_time(case, ends)
+    overflow = data.draw(overflow_options(case)) if data.draw(st.booleans()) else {}
+    assert engine_rows(case, **overflow) == case.results()
 
 
 @given(window_cases(faults=(*EXACT_FAULTS, ABANDONED)))

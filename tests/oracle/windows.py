@@ -5,7 +5,7 @@ The definition looks at every combination of rows; nothing in it is incremental,
 
 from collections import Counter
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import product
 
 import pyarrow as pa
@@ -109,11 +109,18 @@ class WindowCase:
         return out
 
     def arrivals(self) -> Iterator[tuple[int, int, Row]]:
-        """(batch, input, row) in the order of arrival."""
+        """(batch, input, row) in the order of arrival.
+
+        Input by input, and where a window counts rows in step: turns are so short here that no input has more than one
+        row in any of them.
+        """
+        counted = any(i.window is not None and i.window[0] == "rows" for i in self.inputs)
         for batch in range(max(len(i.batches) for i in self.inputs)):
-            for number, given in enumerate(self.inputs):
-                if batch < len(given.batches):
-                    for row in given.batches[batch]:
+            arriving = [given.batches[batch] if batch < len(given.batches) else () for given in self.inputs]
+            rounds = max(map(len, arriving)) if counted else 1
+            for part in range(rounds):
+                for number, rows in enumerate(arriving):
+                    for row in rows[len(rows) * part // rounds : len(rows) * (part + 1) // rounds]:
                         yield batch, number, row
 
     def is_late(self, batch: int, number: int, row: Row) -> bool:
@@ -167,6 +174,7 @@ def sizes(times: Sequence[int]) -> st.SearchStrategy[tuple[str, int] | None]:
 
 
 TIGHT, WIDE = sizes([1, 2, 3, 5]), sizes([1, 5, 10, 20, 40])
+EXTREME = sizes([1, 2, 5, 40, 2**59, 2**60 - 1])
 
 
 @st.composite
@@ -223,6 +231,23 @@ def window_cases(
         schedule=schedule,
         active=draw(st.booleans()),
     )
+
+
+EARLIEST, LATEST = -(2**63), 2**63 - 1
+
+
+def at_the_ends_of_time(case: WindowCase, ends: str) -> WindowCase:
+    """The same rows at the least times there are ("low"), at the largest ("high"), or some here and some there."""
+    times = [r.ts for given in case.inputs for batch in given.batches for r in batch if r.ts is not None]
+
+    def moved(row: Row) -> Row:
+        if row.ts is None:
+            return row
+        high = ends == "high" or (ends == "both" and row.v == 2)
+        return replace(row, ts=LATEST - max(times) + row.ts if high else EARLIEST - min(times) + row.ts)
+
+    givens = [replace(g, batches=tuple(tuple(map(moved, batch)) for batch in g.batches)) for g in case.inputs]
+    return replace(case, inputs=tuple(givens))
 
 
 EXACT_FAULTS = (CRASH, TORN, TWICE)

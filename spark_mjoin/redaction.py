@@ -1,0 +1,142 @@
+"""What may be shown and stored of options, paths and errors: everything but the secrets in them.
+
+    public(text)      without what looks like a secret: user info and query of a URI, `password=…`
+    Secrets           the very values that some options hold, to be hidden wherever they turn up, in any spelling
+
+Secret are: the value of an option whose name says so; the user info of a URI and its query (`s3://key:secret@bucket/…`,
+`https://…?sig=…`); and at any depth what follows such a name (`user=u;password=p`, `{"token": "…"}`).
+
+What is public of a value leaves the secret out without a trace, so that a password may change, or move from the URI to
+the environment, and a query goes on with its state. Where something is shown, known values are replaced by `***`.
+
+Errors of libraries quote URIs, and Spark shows the whole traceback with all causes. So every door through which Spark
+comes in has `with secrets.kept():`. An error that passes it is the same error, unless it or a cause of it has a secret:
+then it goes on without its causes and without the secret.
+
+Not covered: secrets of fewer than four characters outside of a URI or a pair, and those that a library changes.
+"""
+
+from __future__ import annotations
+
+import re
+import traceback
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from urllib.parse import quote, unquote
+
+from spark_mjoin.errors import MJoinError
+
+HIDDEN = "***"
+_WORDS = (
+    r"secret|passw|passphrase|pwd|token|credential|jaas|signature|authorization|cookie|bearer"
+    r"|(?:access|account|api|private|shared|encryption|master|storage|auth|signing)[._-]?key"
+)
+_NAME = re.compile(rf"{_WORDS}|(?:^|[._-])(?:key|pass|sas|sig|auth)$", re.IGNORECASE)
+_PAIR = re.compile(
+    rf"(?<![\w/.\-])([\w.\-]*(?:{_WORDS})[\w.\-]*|sig|sas)(\s*=\s*|[\"']\s*[:=]\s*)(\"[^\"]*\"|'[^']*'|[^\s;,&\"']+)",
+    re.IGNORECASE,
+)
+_URI = re.compile(r"[A-Za-z][A-Za-z0-9+.\-]*://[^\s\"'<>]*")
+_WHOLE = re.compile(r"[A-Za-z][A-Za-z0-9+.\-]*://")
+_USER = re.compile(  # a key may have slashes in it, and a host a port
+    r"(?P<scheme>[^:/]+)://(?P<user>[^/]*|[^/:@]+:(?!\d{1,5}(?:/|$))[^@]*)@", re.DOTALL
+)
+_QUERY = re.compile(r"\?(?=[\w.\-%]+=).*", re.DOTALL)
+_CONTAINER = {"abfs", "abfss", "wasb", "wasbs"}  # container@account: no user, but a part of the place
+_LEAST = 4  # characters: less is everywhere
+
+
+def is_secret(name: str) -> bool:
+    """Whether the name of an option says that its value is a secret."""
+    return _NAME.search(name) is not None
+
+
+def public(text: str) -> str:
+    """A text without what looks like a secret."""
+    return _PAIR.sub(rf"\1\2{HIDDEN}", _URI.sub(lambda uri: _public_uri(uri[0]), text))
+
+
+def _public_uri(uri: str) -> str:
+    return _USER.sub(lambda m: m[0] if _is_container(m) else f"{m['scheme']}://", _QUERY.sub("", uri), count=1)
+
+
+def _is_container(match: re.Match[str]) -> bool:
+    return match["scheme"].lower() in _CONTAINER and ":" not in match["user"]
+
+
+def public_value(value: str) -> str:
+    """The value of an option without what looks like a secret; one that is a URI has no end before its own."""
+    return public(_public_uri(value) if _WHOLE.match(value) else value)
+
+
+def public_options(options: Iterable[tuple[str, str]]) -> dict[str, str]:
+    """Options as they may be stored: without those that are secret, and without the secrets in others."""
+    return {name: public_value(value) for name, value in options if not is_secret(name)}
+
+
+@dataclass(frozen=True)
+class Secrets:
+    """The secret values of some options. To print it shows none."""
+
+    _values: tuple[str, ...] = field(default=(), repr=False)  # the longest first
+
+    @classmethod
+    def of(cls, options: Iterable[tuple[str, str | None]]) -> Secrets:
+        found: set[str] = set()
+        for name, value in options:
+            if value is not None:
+                found.update([value] if is_secret(name) else (), _inside(value))
+        spelled = {spelling for each in found for spelling in (each, unquote(each), quote(each, safe=""))}
+        return cls(tuple(sorted((s for s in spelled if len(s) >= _LEAST), key=lambda s: (-len(s), s))))
+
+    def hide(self, text: str) -> str:
+        """A text without these values, and without what else looks like a secret."""
+        return public(self._without_values(text))
+
+    def _without_values(self, text: str) -> str:
+        for value in self._values:
+            text = text.replace(value, HIDDEN)
+        return text
+
+    def cause(self, error: Exception) -> Exception | None:
+        """An error as the cause of another; None if it, or a cause of its own, has a secret."""
+        return error if self._is_clean(error) else None
+
+    @contextmanager
+    def kept(self) -> Iterator[None]:
+        """Whatever error passes has no secret in it."""
+        try:
+            yield
+        except Exception as error:
+            if self._is_clean(error):
+                raise
+            text = self.hide(str(error))
+            kind = type(error) if isinstance(error, MJoinError) else RuntimeError
+            said = text if kind is type(error) else f"{type(error).__name__}: {text}"
+            raise kind(said).with_traceback(error.__traceback__) from None
+
+    def _is_clean(self, error: BaseException) -> bool:
+        seen: BaseException | None = error
+        while seen is not None:
+            text = "".join(traceback.format_exception_only(seen)) + repr(seen.args)
+            if self.hide(text) != text:
+                return False
+            seen = seen.__cause__ or (None if seen.__suppress_context__ else seen.__context__)
+        return True
+
+
+def _inside(value: str) -> Iterator[str]:
+    """The secrets in a value."""
+    for uri in [value, *_URI.findall(value)] if _WHOLE.match(value) else _URI.findall(value):
+        user = _USER.search(uri)
+        if user is not None and not _is_container(user):
+            _, colon, password = user["user"].partition(":")
+            yield from (user["user"], password) if colon else (user["user"],)
+        for query in _QUERY.findall(uri):
+            for pair in query[1:].split("&"):
+                name, _, of = pair.partition("=")
+                if is_secret(name):
+                    yield of
+    for _, _, secret in _PAIR.findall(value):
+        yield secret.strip("\"'")
