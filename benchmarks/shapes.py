@@ -73,7 +73,7 @@ def _star(inputs: int) -> Workload:
     )
 
 
-def _chain(inputs: int) -> Workload:
+def chain(inputs: int) -> Workload:
     aliases = _aliases(inputs)
     joins = [f"JOIN s{i + 1} ON s{i}.k{i} = s{i + 1}.k{i}" for i in range(1, inputs)]
     return Workload(
@@ -92,7 +92,7 @@ def _columns(aliases: tuple[str, ...]) -> tuple[str, ...]:
     return tuple(f"{alias}.{alias}_{column}" for alias in aliases for column in ("x", "y", "text"))
 
 
-SHAPES = {workload.letter: workload for workload in (*map(_star, STARS), *map(_chain, CHAINS))}
+SHAPES = {workload.letter: workload for workload in (*map(_star, STARS), *map(chain, CHAINS))}
 
 
 def one_mjoin(workload: Workload) -> str:

@@ -60,6 +60,21 @@ def produce(
         yield from _expand(spec, tables, {origin: delta}, order, 0, work, windows)
 
 
+def extend(
+    spec: JoinSpec,
+    tables: Sequence[Table],
+    bound: Bound,
+    order: ProbeOrder,
+    work: WorkCounts,
+    windows: Windows | None = None,
+) -> Iterator[Bound]:
+    """The same for combinations that are found already, with the inputs that the order has yet to visit.
+
+    The row numbers of each bound input are neighbours.
+    """
+    yield from _expand(spec, tables, bound, order, 0, work, windows)
+
+
 def _expand(
     spec: JoinSpec,
     tables: Sequence[Table],

@@ -12,12 +12,13 @@ from functools import partial
 
 import pyarrow as pa
 
-from spark_mjoin.join.operator import materialise, pooled, produce
+from spark_mjoin.join.operator import Bound, materialise, pooled, produce
 from spark_mjoin.join.windows import Windows
 from spark_mjoin.metrics import PhaseCounts
 from spark_mjoin.model import Array, JoinSpec
-from spark_mjoin.phases.disk import Part, divide, not_out_yet, take_in
+from spark_mjoin.phases.disk import Part, Passed, divide, is_one_piece, not_out_yet, share_a_key, take_in
 from spark_mjoin.phases.overflow import give_back
+from spark_mjoin.phases.partitioned import Pass
 from spark_mjoin.planner.manager import MOST_HELD, MOST_RECORDS
 from spark_mjoin.planner.orders import Probing, probe_order
 from spark_mjoin.state.buckets import BUCKETS
@@ -35,9 +36,18 @@ def clean(
     probing: Probing | None = None,
 ) -> Iterator[pa.RecordBatch]:
     """Give out what is missing in some buckets of the main class; all rows must be in segments."""
-    for parts in divide(state, store, buckets, area):
-        yield from _join(state, store, parts, buckets, phase, probing or Probing.unplanned(state.spec))
-        give_back()
+    probing, passed = probing or Probing.unplanned(state.spec), Passed.over(state, buckets)
+    if is_one_piece(state, buckets, area) or share_a_key(state):
+        for parts in divide(state, store, buckets, area):
+            yield from _join(state, store, parts, passed, phase, probing)
+            give_back()
+    else:
+
+        def missing(tables: Sequence[Table], found: Iterator[Bound]) -> Iterator[pa.RecordBatch]:
+            flushed = [state.residency.flushed(i, table.buckets, table.arrived) for i, table in enumerate(tables)]
+            yield from _give_out(state, tables, not_out_yet(state, tables, flushed, found))
+
+        yield from Pass(state, store, tuple(buckets), area, phase, probing, passed, missing).results()
     state.residency.clean(buckets, state.groups.main)
     state.groups.passed(buckets)
 
@@ -57,6 +67,15 @@ def nothing_owed(state: OperatorState, buckets: Array) -> None:
 
 def everything(state: OperatorState, store: StateStore, area: int, phase: PhaseCounts) -> Iterator[pa.RecordBatch]:
     """All combinations, out or not; all rows must be in segments."""
+    if not (is_one_piece(state, range(BUCKETS), area) or share_a_key(state)):
+
+        def all_of_them(tables: Sequence[Table], found: Iterator[Bound]) -> Iterator[pa.RecordBatch]:
+            for bound in pooled(found):
+                yield from materialise(state.spec, tables, bound)
+
+        buckets, probing = tuple(range(BUCKETS)), Probing.unplanned(state.spec)
+        yield from Pass(state, store, buckets, area, phase, probing, Passed.never(), all_of_them).results()
+        return
     for parts in divide(state, store, range(BUCKETS), area):
         tables = [new_table(state.spec, i, tracked=True) for i in range(len(parts))]
         for table, part in zip(tables, parts, strict=True):
@@ -81,38 +100,36 @@ def _join(
     state: OperatorState,
     store: StateStore,
     parts: tuple[Part, ...],
-    buckets: Sequence[int],
+    passed: Passed,
     phase: PhaseCounts,
     probing: Probing,
 ) -> Iterator[pa.RecordBatch]:
-    spec, cleaned = state.spec, state.residency.cleaned
-    main = state.groups.main
-    everywhere, repeated = int(cleaned[list(buckets)].min()), bool(cleaned[list(buckets)].any())
-
-    def is_old(input: int, own: Array, arrived: Array) -> Array:
-        since: Array | int = cleaned[own] if input in main else everywhere
-        old: Array = arrived < since
-        return old
+    spec = state.spec
 
     def is_new(input: int, own: Array, arrived: Array) -> Array:
-        return ~is_old(input, own, arrived)
+        return ~passed.is_old(input, own, arrived)
 
     windows = Windows.of(spec, state.progress)
     tables = [new_table(spec, i, tracked=True) for i in range(len(parts))]
-    if repeated:
+    if passed.any:
         for i, part in enumerate(parts):
             for batch in part.read(state, store):
-                take_in(tables[i], batch, partial(is_old, i))
+                take_in(tables[i], batch, partial(passed.is_old, i))
     flushed = [state.residency.flushed(i, table.buckets, table.arrived) for i, table in enumerate(tables)]
     for i, part in enumerate(parts):
         start = tables[i].rows
         for batch in part.read(state, store):
-            take_in(tables[i], batch, partial(is_new, i) if repeated else None)
+            take_in(tables[i], batch, partial(is_new, i) if passed.any else None)
         flushed[i] = state.residency.flushed(i, tables[i].buckets, tables[i].arrived)
         phase.work.moves += tables[i].rows
         phase.peak_bytes = max(phase.peak_bytes, sum(table.nbytes() for table in tables))
         order = probing.order(i, [table.rows for table in tables], state.edges, {})
         found = produce(spec, tables, start, tables[i].rows, order, phase.work, windows)
-        for bound in pooled(not_out_yet(state, tables, flushed, found)):
-            state.give_out_late(tables[main[0]].buckets[bound[main[0]]])
-            yield from materialise(spec, tables, bound)
+        yield from _give_out(state, tables, not_out_yet(state, tables, flushed, found))
+
+
+def _give_out(state: OperatorState, tables: Sequence[Table], found: Iterator[Bound]) -> Iterator[pa.RecordBatch]:
+    main = state.groups.main[0]
+    for bound in pooled(found):
+        state.give_out_late(tables[main].buckets[bound[main]])
+        yield from materialise(state.spec, tables, bound)

@@ -4,9 +4,11 @@ A part is chosen by buckets, by further digits of the hash of a key, and by a bl
 written to divide: segments are mapped, and a part is a filter over them.
 
     buckets 0..63 of all inputs                     too large
-      ├─ buckets 0..7 of those with the main class, all of the others
-      │    ├─ digit 0 of another key, in the inputs that have it
+      ├─ buckets 0..7
+      │    ├─ digit 0 of the key's hash, or of another key's
       │    │    ├─ rows 0..9999 of the largest     a key that is too frequent: block by block
+
+This divides inputs that share a key. Others are divided one by one (`partitioned`).
 """
 
 from __future__ import annotations
@@ -21,6 +23,7 @@ from spark_mjoin.join.emitted import not_yet
 from spark_mjoin.join.operator import Bound
 from spark_mjoin.model import Array, JoinSpec
 from spark_mjoin.state.buckets import (
+    BUCKETS,
     DIGITS,
     MAX_DEPTH,
     bucket_class,
@@ -68,7 +71,7 @@ class Part:
                 continue
             for bucket, batch in store.batches(segment, self.buckets):
                 if bucket is None:
-                    key = _key_name(state.spec, self.input, bucket_class(state.spec, self.input))
+                    key = key_name(state.spec, self.input, bucket_class(state.spec, self.input))
                     keep = np.isin(of_hashes(hash_array(batch.column(key))), self.buckets)
                     batch = batch.filter(pa.array(keep))
                 yield batch
@@ -76,7 +79,7 @@ class Part:
     def _of_digits(self, spec: JoinSpec, batch: pa.RecordBatch) -> pa.RecordBatch:
         keep = None
         for key_class, depth, digit in self.digits:
-            hashes = hash_array(batch.column(_key_name(spec, self.input, key_class)))
+            hashes = hash_array(batch.column(key_name(spec, self.input, key_class)))
             same = digits_of_hashes(hashes, depth) == digit
             keep = same if keep is None else keep & same
         return batch if keep is None else batch.filter(pa.array(keep))
@@ -88,14 +91,48 @@ def _pooled(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         yield from pa.Table.from_batches(pool).combine_chunks().to_batches()
 
 
-def take_in(table: Table, batch: pa.RecordBatch, wanted: Callable[[Array, Array], Array] | None = None) -> None:
-    """Append rows of a segment to a table; with `wanted`, a predicate over (buckets, arrived), only some."""
+Wanted = Callable[[Array, Array], Array]  # a predicate over (buckets, arrived)
+
+
+def take_in(table: Table, batch: pa.RecordBatch, wanted: Wanted | None = None) -> None:
+    """Append rows of a segment to a table; with `wanted` only some."""
     arrived = arrived_of(batch)
     if wanted is not None:
         keep = wanted(of_hashes(hash_array(batch.column(table.bucket_key))), arrived)
         batch, arrived = batch.filter(pa.array(keep)), arrived[keep]
     if batch.num_rows:
         table.append([batch.column(stored.field) for stored in table.spec.stored], arrived)
+
+
+@dataclass(frozen=True)
+class Passed:
+    """Which rows were in a pass over some buckets before: all combinations of such rows are out."""
+
+    cleaned: Array  # per bucket of the main class, the last pass
+    main: Sequence[int]  # the inputs with the main class
+    everywhere: int  # the last pass by which all of the buckets had been passed over
+    any: bool  # whether any of them has been passed over
+
+    @staticmethod
+    def over(state: OperatorState, buckets: Sequence[int]) -> Passed:
+        cleaned = state.residency.cleaned
+        chosen = cleaned[list(buckets)]
+        return Passed(cleaned, state.groups.main, int(chosen.min()), bool(chosen.any()))
+
+    @staticmethod
+    def never() -> Passed:
+        """As if there had been none: everything is new."""
+        return Passed(np.zeros(BUCKETS, np.int32), (), 0, False)
+
+    def is_old(self, input: int, own: Array, arrived: Array) -> Array:
+        """Of some rows of an input, by their buckets and arrivals."""
+        since: Array | int = self.cleaned[own] if input in self.main else self.everywhere
+        old: Array = arrived < since
+        return old
+
+    def has_old(self, input: int) -> bool:
+        """Whether any row of an input can be old."""
+        return self.any if input in self.main else self.everywhere > 0
 
 
 def not_out_yet(
@@ -115,13 +152,31 @@ def not_out_yet(
             yield {i: rows[keep] for i, rows in bound.items()}
 
 
+def share_a_key(state: OperatorState) -> bool:
+    """Whether all inputs have the main class, so that dividing by it divides them all."""
+    return len(state.groups.main) == len(state.tables)
+
+
+def is_one_piece(state: OperatorState, buckets: Sequence[int], area: int) -> bool:
+    """Whether all that joins in some buckets of the main class fits together."""
+    sizes = (needed_bytes(state, part.input, stored_rows(state, part)) for part in whole(state, buckets))
+    return sum(sizes) <= area
+
+
 def divide(state: OperatorState, store: StateStore, buckets: Sequence[int], area: int) -> Iterator[tuple[Part, ...]]:
-    """Parts of all inputs whose combinations are those of some buckets of the main class, each time small enough."""
-    spec = state.spec
-    main = main_class(spec)
-    parts = tuple(Part(i, tuple(buckets) if main in spec.classes_of(i) else None) for i in range(len(spec.inputs)))
-    division = _Division(state, store, area)
-    yield from division.pieces(parts, [division.rows(part) for part in parts])
+    """Parts of all inputs whose combinations are those of some buckets of the main class, each time small enough.
+
+    Inputs without the main class are read again for every piece: others than a single one are for `partitioned`.
+    """
+    assert share_a_key(state) or is_one_piece(state, buckets, area)
+    parts = whole(state, buckets)
+    yield from _Division(state, store, area).pieces(parts, [stored_rows(state, part) for part in parts])
+
+
+def whole(state: OperatorState, buckets: Sequence[int]) -> tuple[Part, ...]:
+    """All that joins in some buckets of the main class."""
+    spec, main = state.spec, state.groups.main
+    return tuple(Part(i, tuple(buckets) if i in main else None) for i in range(len(spec.inputs)))
 
 
 Piece = tuple[tuple[Part, ...], list[int]]  # a part of every input, and the number of rows of each
@@ -136,7 +191,7 @@ class _Division:
     def pieces(self, parts: tuple[Part, ...], rows: list[int]) -> Iterator[tuple[Part, ...]]:
         if not all(rows):
             return  # an input without rows here: no combinations
-        sizes = [self._bytes(i, n) for i, n in enumerate(rows)]
+        sizes = [needed_bytes(self.state, i, n) for i, n in enumerate(rows)]
         if sum(sizes) <= self.area or max(rows) == 1:
             yield parts
             return
@@ -157,20 +212,19 @@ class _Division:
             buckets = parts[members[main][0]].buckets
             assert buckets is not None
             if key_class == main and len(buckets) > 1:
-                return self._by_bucket(parts, rows, buckets)
+                return self._by_bucket(parts, buckets)
             if divided := self._by_digit(parts, rows, sizes, key_class, members[key_class]):
                 return divided
         return []
 
-    def _by_bucket(self, parts: tuple[Part, ...], rows: list[int], buckets: tuple[int, ...]) -> list[Piece]:
-        """Fewer buckets of the inputs with the main class."""
+    def _by_bucket(self, parts: tuple[Part, ...], buckets: tuple[int, ...]) -> list[Piece]:
+        """Fewer buckets of all inputs."""
         out = []
         step = max(1, len(buckets) // FAN_OUT)
         for low in range(0, len(buckets), step):
             some = buckets[low : low + step]
-            smaller = tuple(p if p.buckets is None else replace(p, buckets=some) for p in parts)
-            fewer = [n if p.buckets is None else self.rows(p) for p, n in zip(smaller, rows, strict=True)]
-            out.append((smaller, fewer))
+            smaller = tuple(replace(p, buckets=some) for p in parts)
+            out.append((smaller, [stored_rows(self.state, p) for p in smaller]))
         return out
 
     def _by_digit(
@@ -204,27 +258,26 @@ class _Division:
             out.append(((*parts[:i], block, *parts[i + 1 :]), [*rows[:i], high - low, *rows[i + 1 :]]))
         return out
 
-    def rows(self, part: Part) -> int:
-        """The number of rows of a part that no block was cut from."""
-        if part.digits:
-            return sum(batch.num_rows for batch in part.read(self.state, self.store))
-        groups = self.state.groups
-        totals = groups.resident[part.input] + groups.disk[part.input]
-        return int(totals.sum() if part.buckets is None else totals[list(part.buckets)].sum())
-
     def _census(self, part: Part, key_class: int, depth: int) -> Array:
         """How many rows of a part have each digit."""
         counts = np.zeros(DIGITS, np.int64)
-        name = _key_name(self.state.spec, part.input, key_class)
+        name = key_name(self.state.spec, part.input, key_class)
         for batch in part.read(self.state, self.store):
             hashes = hash_array(batch.column(name))
             counts += np.bincount(digits_of_hashes(hashes, depth), minlength=DIGITS)
         return counts
 
-    def _bytes(self, input: int, rows: int) -> int:
-        """What so many rows of an input need in memory, judged by the segments."""
-        return int(rows * self.state.stored_row_bytes(input)) + index_bytes(rows, hashed=True)
+
+def stored_rows(state: OperatorState, part: Part) -> int:
+    """The number of rows of a part that is some buckets."""
+    rows = state.groups.resident[part.input] + state.groups.disk[part.input]
+    return int(rows.sum() if part.buckets is None else rows[list(part.buckets)].sum())
 
 
-def _key_name(spec: JoinSpec, input: int, key_class: int) -> str:
+def needed_bytes(state: OperatorState, input: int, rows: int) -> int:
+    """What so many rows of an input need in memory, with an index, judged by the segments."""
+    return int(rows * state.stored_row_bytes(input)) + index_bytes(rows, hashed=True)
+
+
+def key_name(spec: JoinSpec, input: int, key_class: int) -> str:
     return spec.inputs[input].stored[dict(spec.inputs[input].keys)[key_class]].field
