@@ -67,6 +67,8 @@ def files_of(figures: Mapping[str, Any]) -> tuple[str, ...]:
     names = [s["name"] for s in figures["segments"]]
     if figures.get("promises"):
         names += [figures["promises"]["file"], *(s["name"] for s in figures["promises"]["purged"])]
+    if figures.get("sample"):
+        names.append(figures["sample"]["file"]["name"])
     return tuple(names)
 
 
