@@ -53,8 +53,8 @@ from spark_mjoin.state.sample import MOST_HALVINGS, Sample
 from spark_mjoin.state.store import StateStore, arrived_of
 
 LIMIT_BYTES = 1 << 20
-MOST_RESULTS = 1 << 16
-PIECES = 32  # in which rows that are there are taken, of all inputs in turn
+MOST_RESULTS = 1 << 15
+PIECES = 8  # in which rows that are there are taken, of all inputs in turn
 
 
 @dataclass(frozen=True)
@@ -193,13 +193,15 @@ def _halve(sample: Sample, bound: Bound, by_rows: bool) -> bool:
         members = sample.with_class(key_class)
         gone = sum(rows[i] for i in members)
         if gone and sample.key_halvings[at] < MOST_HALVINGS:
-            found = hash_array(sample.key(members[0], key_class))[bound[members[0]]] if bound else np.zeros(0)
-            if (cost := _variance(found) / (gone if by_rows else 1)) < best:
+            some = members[0]
+            _, key = np.unique(hash_array(sample.key(some, key_class)), return_inverse=True)
+            cost = _variance(key[bound[some]] if bound else None) / (gone if by_rows else 1)
+            if cost < best:
                 best, choice = cost, (True, key_class)
     for input, gone in enumerate(rows):
         if gone and sample.row_halvings[input] < MOST_HALVINGS:
-            found = bound[input] if bound else np.zeros(0)
-            if (cost := _variance(found) / (gone if by_rows else 1)) < best:
+            cost = _variance(bound[input] if bound else None) / (gone if by_rows else 1)
+            if cost < best:
                 best, choice = cost, (False, input)
     if choice is None:
         return False
@@ -211,12 +213,12 @@ def _halve(sample: Sample, bound: Bound, by_rows: bool) -> bool:
     return True
 
 
-def _variance(units: Array) -> float:
-    """The sum of squares of the results that depend on each unit, per result; without results, as if each had one."""
-    if not units.size:
-        return 1.0
-    _, counts = np.unique(units, return_counts=True)
-    return float((counts.astype(np.float64) ** 2).sum() / units.size)
+def _variance(units: Array | None) -> float:
+    """The sum of squares of the results that depend on each unit, per result, given the unit of each.
+
+    Without results, as if each unit had one.
+    """
+    return 1.0 if units is None else float((np.bincount(units).astype(np.float64) ** 2).sum() / units.size)
 
 
 def _forget(state: PartitionState, sample: Sample) -> None:

@@ -104,8 +104,8 @@ class StateStore(Manifests):
             tree = tuple(range(len(manifest["rows"])))
             manifest = self._in_one(manifest, state)
             state = PartitionState.empty(tree, layout(tree), initial, tracked)
-        self._fill(state, manifest, grown)
         state.watch(self._sample(manifest, layout(tuple(range(len(manifest["rows"]))))[0].spec))
+        self._fill(state, manifest, grown)
         return state
 
     def _in_one(self, manifest: dict[str, Any], state: PartitionState) -> dict[str, Any]:

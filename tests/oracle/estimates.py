@@ -17,7 +17,10 @@ CHUNK_ROWS = 500  # that arrive together
 STAR = "SELECT a.v AS av, b.v AS bv, c.v AS cv FROM a JOIN b ON a.k = b.k JOIN c ON a.k = c.k"
 PAIR = "SELECT a.v AS av, b.v AS bv FROM a JOIN b ON a.k = b.k"
 CHAIN3 = "SELECT a.v AS av, b.v AS bv, c.v AS cv FROM a JOIN b ON a.k = b.k JOIN c ON b.m = c.m"
-CHAIN4 = "SELECT a.v AS av, b.v AS bv, c.v AS cv, d.v AS dv FROM a JOIN b ON a.k = b.k JOIN c ON b.m = c.m JOIN d ON c.k = d.k"
+CHAIN4 = (
+    "SELECT a.v AS av, b.v AS bv, c.v AS cv, d.v AS dv "
+    "FROM a JOIN b ON a.k = b.k JOIN c ON b.m = c.m JOIN d ON c.k = d.k"
+)
 CYCLE = "SELECT a.v AS av, b.v AS bv, c.v AS cv FROM a JOIN b ON a.k = b.k JOIN c ON b.m = c.m AND c.k = a.m"
 
 
