@@ -52,7 +52,7 @@ from spark_mjoin.state.residency import NEVER
 from spark_mjoin.state.sample import MOST_HALVINGS, Sample
 from spark_mjoin.state.store import StateStore, arrived_of
 
-LIMIT_BYTES = 1 << 20
+LIMIT_BYTES = 2 << 20
 MOST_RESULTS = 1 << 15
 PIECES = 8  # in which rows that are there are taken, of all inputs in turn
 

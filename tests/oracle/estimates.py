@@ -34,9 +34,8 @@ class Kind:
     options: dict[str, str] = field(default_factory=dict)
     timed: bool = False
     punctuated: bool = False
-    memory: float = 0.3  # of what all rows would need, about
     script: tuple[tuple[int, ...], ...] | None = None  # of decisions what to let in
-    rows: int = 1500  # of an input in a batch
+    rows: int = 2000  # of an input in a batch
     batches: int = 8
 
     @property
@@ -86,11 +85,9 @@ def draw(kind: Kind, dice: np.random.Generator, total: int, shared: np.ndarray) 
 
 def punctuated(table: pa.Table, batch: int, kind: Kind) -> pa.Table:
     """The same with a punctuation at the end of the batch: keys below one that moves on do not come any more."""
-    total = kind.rows * kind.batches
     below = max(0, (batch + 1) * kind.rows // max(1, round(kind.per_key)) - 1)
     rows = table.append_column("low", pa.nulls(table.num_rows, pa.int64()))
     rows = rows.append_column("high", pa.nulls(table.num_rows, pa.int64()))
-    assert total > 0
     said = {"k": None, "m": None, "v": None, "ts": None, "low": 0, "high": below}
     return pa.concat_tables([rows, pa.Table.from_pylist([said], schema=rows.schema)])
 

@@ -4,6 +4,8 @@ The inputs are drawn anew in every run. What each kind must show besides, so tha
 pending, or lost, for a good part of the run.
 """
 
+import sys
+import tempfile
 from pathlib import Path
 
 import pytest
@@ -39,12 +41,11 @@ KINDS = {
     "strings": Kind(keys="strings", per_key=2, options=spill("600k")),
     "four partitions": Kind(per_key=2, options=spill("600k", partitions="4")),
     "random victims": Kind(per_key=2, options=spill("400k", flush="random")),
-    "coordinated victims": Kind(per_key=2, options=spill("400k", flush="coordinated")),
     "windows in time": Kind(timed=True, per_key=4, options=spill("200k", window="3000 microseconds")),
     "windows in rows": Kind(per_key=4, options=spill("200k", window="3000 rows")),
-    "chain of three": Kind(CHAIN3, per_key=2, options=spill("500k"), rows=1000),
-    "tree over a chain": Kind(CHAIN3, per_key=2, options=spill("300k", plan="((a b) c)"), rows=800),
-    "chain of four": Kind(CHAIN4, per_key=2, options=spill("400k", diskFuel="2m"), rows=700),
+    "chain of three": Kind(CHAIN3, per_key=2, options=spill("500k"), rows=1500),
+    "tree over a chain": Kind(CHAIN3, per_key=2, options=spill("300k", plan="((a b) c)"), rows=1200),
+    "chain of four": Kind(CHAIN4, per_key=2, options=spill("400k", diskFuel="2m"), rows=1000),
     "cycle": Kind(CYCLE, per_key=30, options=spill("400k")),
     "punctuated": Kind(keys="ascending", punctuated=True, options=spill("200k")),
     "shed": Kind(per_key=4, options={"overflow": "shed"}, script=UNEVEN),
@@ -82,14 +83,14 @@ def oracle_estimates_are_within_the_tolerance(name: str, seed: int, tmp_path_fac
     assert low >= 3
 
 
-@pytest.mark.parametrize("name", ["uniform", "skewed, two inputs", "shrunk", "passing by", "shed"])
+@pytest.mark.parametrize("name", ["uniform", "skewed, two inputs", "shrunk"])
 def oracle_estimates_of_a_small_sample_are_without_bias(
     name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """With a sixteenth of the sample each estimate may be off; their mean over many streams must not be."""
-    monkeypatch.setattr(sampling, "LIMIT_BYTES", sampling.LIMIT_BYTES // 16)
+    """With a thirty-second of the sample each estimate may be off; their mean over many streams must not be."""
+    monkeypatch.setattr(sampling, "LIMIT_BYTES", sampling.LIMIT_BYTES // 32)
     errors = []
-    for seed in range(6):
+    for seed in range(5):
         found = list(compared(KINDS[name], seed, tmp_path / str(seed)))
         errors += [estimate - truth for _, estimate, truth in found if truth < 0.95]
     assert abs(sum(errors) / len(errors)) < 0.02 and max(map(abs, errors)) < 0.25
@@ -99,7 +100,7 @@ def oracle_estimates_of_a_small_sample_are_without_bias(
 def differential_estimates_are_the_same_in_a_worker_that_has_to_load_the_state(
     name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(sampling, "LIMIT_BYTES", sampling.LIMIT_BYTES // 4)
+    monkeypatch.setattr(sampling, "LIMIT_BYTES", sampling.LIMIT_BYTES // 8)
     kind = KINDS[name]
     options = harness.scripted(tables(kind, 7), kind.query, **options_of(kind))
     loads = run(options, tmp_path / "some", kind.script)
@@ -118,3 +119,20 @@ def test_nothing_is_sampled_while_everything_is_in_memory(tmp_path: Path) -> Non
         assert batch.metrics["sampleBytes"] == "0" and batch.metrics["completeness"] == "1.0"
         assert batch.metrics["estimatedRecall"] == "1.0000"
     assert not list(tmp_path.rglob("sample-*"))
+
+
+def report(seeds: int) -> None:
+    """What docs/overflow.md says of the error: per kind, the worst of all batches of some streams."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("tests.scripted.CHUNK_ROWS", CHUNK_ROWS)
+        for name, kind in KINDS.items():
+            worst = dict.fromkeys(("completeness", "estimatedRecall"), 0.0)
+            for seed in range(seeds):
+                with tempfile.TemporaryDirectory() as state:
+                    for metric, estimate, truth in compared(kind, seed, Path(state)):
+                        worst[metric] = max(worst[metric], abs(estimate - truth))
+            print(f"| {name} | {worst['completeness']:.3f} | {worst['estimatedRecall']:.3f} |", flush=True)
+
+
+if __name__ == "__main__":
+    report(int(sys.argv[1]) if len(sys.argv) > 1 else 5)
