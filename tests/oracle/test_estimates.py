@@ -45,20 +45,20 @@ KINDS = {
     "windows in rows": Kind(per_key=4, options=spill("200k", window="3000 rows")),
     "chain of three": Kind(CHAIN3, per_key=2, options=spill("500k"), rows=1500),
     "tree over a chain": Kind(CHAIN3, per_key=2, options=spill("300k", plan="((a b) c)"), rows=1200),
-    "chain of four": Kind(CHAIN4, per_key=2, options=spill("400k", diskFuel="2m"), rows=1000),
+    "chain of four": Kind(CHAIN4, per_key=2, options=spill("400k", diskFuel="2m"), rows=700),
     "cycle": Kind(CYCLE, per_key=30, options=spill("400k")),
     "punctuated": Kind(keys="ascending", punctuated=True, options=spill("200k")),
-    "shed": Kind(per_key=4, options={"overflow": "shed"}, script=UNEVEN),
-    "shed, ascending": Kind(keys="ascending", per_key=4, options={"overflow": "shed"}, script=UNEVEN),
+    "shed": Kind(per_key=4, options={"overflow": "shed"}, script=UNEVEN, rows=4000),
+    "shed, ascending": Kind(keys="ascending", per_key=4, options={"overflow": "shed"}, script=UNEVEN, rows=4000),
     "shed, windows": Kind(
-        timed=True, per_key=4, options={"overflow": "shed", "window": "3000 microseconds"}, script=UNEVEN
+        timed=True, per_key=4, options={"overflow": "shed", "window": "3000 microseconds"}, script=UNEVEN, rows=2000
     ),
     "passing by": Kind(per_key=4, options={"overflow": "shed", "memory": "300k"}),
     "passing by, ascending": Kind(keys="ascending", per_key=2, options={"overflow": "shed", "memory": "300k"}),
     "shrunk": Kind(
         timed=True, per_key=4, options={"overflow": "shrink", "memory": "250k", "window": "3000 microseconds"}
     ),
-    "shrunk, rows": Kind(per_key=4, options={"overflow": "shrink", "memory": "250k", "window": "3000 rows"}),
+    "shrunk, rows": Kind(per_key=4, options={"overflow": "shrink", "memory": "250k", "window": "3000 rows"}, rows=1500),
     "shrunk, four partitions": Kind(
         per_key=4, options={"overflow": "shrink", "memory": "250k", "window": "3000 rows", "partitions": "4"}
     ),
