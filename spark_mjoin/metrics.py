@@ -154,8 +154,9 @@ class BatchCounts:
     input_bytes: list[int] = field(default_factory=list)  # per input, of its rows in memory
     kept_rows: list[int] = field(default_factory=list)  # per input, rows in the state
     kept_weights: list[float] = field(default_factory=list)  # the same as if nothing had been shed
-    sampled_results: int = 0  # of arrivals
-    unshed_results: float = 0.0  # the same as if nothing had been shed
+    completed_results: float = 0.0  # by arrivals: emitted, or pending
+    lost_results: float = 0.0  # that arrivals would have completed besides, if nothing had been shed or dropped
+    sample_bytes: int = 0  # of the sample that estimates are made from
     began: float = 0.0  # when the task began, in seconds since 1970
 
     @property
@@ -211,8 +212,9 @@ class BatchCounts:
             "inputBytes": self.input_bytes,
             "keptRows": self.kept_rows,
             "keptWeights": self.kept_weights,
-            "sampledResults": self.sampled_results,
-            "unshedResults": self.unshed_results,
+            "completedResults": self.completed_results,
+            "lostResults": self.lost_results,
+            "sampleBytes": self.sample_bytes,
             "began": self.began,
             "purgePending": self.purge_pending,
         }
@@ -226,6 +228,7 @@ _SUMMED = (
     "memoryUsedBytes",
     "memoryPeakBytes",
     "diskUsedBytes",
+    "sampleBytes",
     "flushes",
     "rowsFlushed",
     "bytesFlushed",
@@ -245,6 +248,7 @@ _SUMMED = (
 _LASTING = (
     "memoryUsedBytes",
     "diskUsedBytes",
+    "sampleBytes",
     "numRowsInMemory",
     "deferredRows",
     "expectedResults",
@@ -323,10 +327,10 @@ def report(
 
 
 def _recall(batches: Sequence[Mapping[str, Any]]) -> float:
-    """Results of arrivals, of those that there would be without shedding; without results, of one that may come."""
-    found, unshed = (sum(b.get(name, 0) for b in batches) for name in ("sampledResults", "unshedResults"))
-    if unshed:
-        return float(found / unshed)
+    """Results of arrivals, of those that there would be if nothing was lost; without results, of one that may come."""
+    found, lost = (sum(b.get(name, 0) for b in batches) for name in ("completedResults", "lostResults"))
+    if found + lost:
+        return float(found / (found + lost))
     known = [b for b in batches if b.get("keptRows")]
     rows, weights = ([sum(of) for of in zip(*(b[n] for b in known), strict=True)] for n in ("keptRows", "keptWeights"))
     return math.prod((r / w for r, w in zip(rows, weights, strict=True) if w), start=1.0)

@@ -30,7 +30,7 @@ from spark_mjoin.model import IN_STEP, WHOLE, BatchPlan, JoinSpec, PartitionTask
 from spark_mjoin.phases import arrival, expiry, overflow, promises, schedule, shrinking
 from spark_mjoin.phases.pipeline import Pipeline
 from spark_mjoin.phases.replan import replan
-from spark_mjoin.planner.tree import layout
+from spark_mjoin.planner.tree import layout, single
 from spark_mjoin.sources.protocol import Lenient
 from spark_mjoin.state import meaning
 from spark_mjoin.state.partition import PartitionState
@@ -49,7 +49,8 @@ def run(task: PartitionTask, attempt: str) -> Iterator[pa.RecordBatch]:
             state = load(task, store, attempt)
             counts.cache_hits = int(state is held)
             check = partial(_check_budget, task)
-            batch = Pipeline(state, store, task.plan, task.version + 1, attempt, counts, time.perf_counter, check)
+            clock, sampled = time.perf_counter, _sampled(task)
+            batch = Pipeline(state, store, task.plan, task.version + 1, attempt, counts, clock, check, sampled)
             yield from _advance(task, task.ranges, batch)
             if task.location is not None and _commit(task, batch, task.end):
                 _CACHE.put(task, batch.state)
@@ -119,11 +120,21 @@ def _commit(task: PartitionTask, batch: Pipeline, positions: Mapping[str, Positi
     counts.purge_pending = batch.has_to_purge
     counts.rows_resident = sum(table.rows for operator in operators for table in operator.tables)
     counts.rows_deferred = sum(operator.groups.deferred_rows() for operator in operators)
-    missing = zip(operators, batch.state.worth(), strict=True)
-    owed = sum(float(operator.groups.missing().sum()) * worth for operator, worth in missing)
-    counts.expected_results = batch.state.results + counts.rows_out + owed
+    found = batch.estimate()
+    counts.completed_results = counts.memory_to_memory.rows + found.fresh
+    counts.lost_results = found.lost
+    counts.expected_results = batch.state.results + counts.rows_out + found.pending
+    if batch.state.sample is not None:
+        batch.state.sample.lost_results += found.lost
+        counts.expected_results += batch.state.sample.lost_results
+        counts.sample_bytes = batch.state.sample.nbytes()
     lenient = partial(_may_lose_rows, task.spec)
     return batch.store.commit(batch.state, batch.version, positions, counts, batch.attempt, lenient)
+
+
+def _sampled(task: PartitionTask) -> JoinSpec | None:
+    """The join that estimates are about; a batch read has none."""
+    return None if task.location is None else layout(task.spec, single(len(task.spec.inputs)))[0].spec
 
 
 def _may_lose_rows(spec: JoinSpec) -> bool:
@@ -221,11 +232,13 @@ def _rebuild(
         ranges[source.alias] = sources.open_source(source).plan(since, until, history)
     counts = BatchCounts([0] * len(task.spec.inputs), began=time.time())
     check = partial(_check_budget, task)
-    batch = Pipeline(state, store, plan, task.version, attempt, counts, time.perf_counter, check)
+    clock, sampled = time.perf_counter, _sampled(task)
+    batch = Pipeline(state, store, plan, task.version, attempt, counts, clock, check, sampled)
     if state.tracked or len(state.operators) > 1 or plan.tree != state.tree or plan.room is not None:
         for _ in _advance(task, ranges, batch):
             continue
     else:
+        batch.begin_sample_if_lossy()
         for number in range(len(task.spec.inputs)):
             for rows in read(task.spec, number, ranges):
                 member = state.root.place.leaves.index((number,))

@@ -83,6 +83,8 @@ def insert(
     if state.spec.windowed:
         arrays = _in_time(state, number, arrays, counts)
     start, end = table.append(arrays, state.residency.events)
+    if state.sample is not None and not state.spec.inputs[number].joined:
+        _sample(state, number, arrays, parts)
     if state.tracked and start < end:
         state.groups.arrive(number, np.bincount(table.buckets[start:end], minlength=BUCKETS))
     state.totals[number] += end - start
@@ -100,12 +102,27 @@ def insert(
     return start, end
 
 
+def _sample(state: OperatorState, number: int, arrays: list[pa.Array], parts: int) -> None:
+    """Let arriving rows into the sample. It counts time itself where several operators do, or none."""
+    sample = state.sample
+    assert sample is not None
+    sample.clock += 1
+    counted = state.tracked and state.place.parent is None and not any(i.joined for i in state.spec.inputs)
+    arrived = state.residency.events if counted else sample.clock
+    sample.take(state.place.leaves[number][0], arrays, arrived, WHOLE / parts)
+
+
 @contextmanager
 def passing(state: OperatorState, number: int, counts: BatchCounts) -> Iterator[None]:
     """While this lasts, rows of a member meet the others and are not kept. What they gave must be out at its end."""
     kept, state.tables[number] = state.tables[number], new_table(state.spec, number, state.tracked)
+    sample, input = state.sample, state.place.leaves[number][0]
+    before = 0 if sample is None else sample.tables[input].rows
     yield
     passed, state.tables[number] = state.tables[number], kept
+    if sample is not None:
+        arrived = sample.tables[input].arrived
+        sample.lose(input, np.arange(arrived.size) >= before, arrived)
     state.totals[number] -= passed.rows
     if state.tracked:
         gone = np.bincount(passed.buckets, minlength=BUCKETS)

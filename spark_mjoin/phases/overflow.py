@@ -25,6 +25,7 @@ from spark_mjoin.state.residency import Victim
 from spark_mjoin.state.store import StateStore
 
 FLUSH_TO = 0.8  # of the room for rows
+SAMPLE_SHARE = 16  # of the budget, what the sample for estimates may take of the room for rows is one in so many
 LEAST_AREA = 64 << 10  # less than this for disk work would be all indexes and no rows
 
 
@@ -41,7 +42,13 @@ def capacity(plan: OverflowPlan) -> float:
 
 
 def is_over(state: PartitionState, plan: OverflowPlan) -> bool:
-    return state.nbytes() > capacity(plan)
+    return state.nbytes() > _room(state, plan)
+
+
+def _room(state: PartitionState, plan: OverflowPlan) -> float:
+    """What is left for rows beside the sample; of a small budget the sample does not take more than its share."""
+    sample = 0 if state.sample is None else state.sample.nbytes()
+    return capacity(plan) - (0 if plan.memory_bytes is None else min(sample, plan.memory_bytes // SAMPLE_SHARE))
 
 
 def make_room(
@@ -58,7 +65,7 @@ def make_room(
     The rows of an operator that is busy, because it is giving results just now, stay.
     """
     before = state.nbytes()
-    while state.nbytes() > capacity(plan) * FLUSH_TO and (victims := _victims(state, plan, busy)):
+    while state.nbytes() > _room(state, plan) * FLUSH_TO and (victims := _victims(state, plan, busy)):
         for operator, number in sorted({(v.operator, v.input) for v in victims}):
             store.save(state.operators[operator], number, version, attempt)
         counts.rows_flushed += state.evict(victims)
@@ -70,7 +77,7 @@ def make_room(
 def shrink(state: PartitionState, plan: OverflowPlan) -> None:
     """The same for a state that is being loaded, whose rows are all in segments."""
     if is_over(state, plan):
-        while state.nbytes() > capacity(plan) * FLUSH_TO and (victims := _victims(state, plan)):
+        while state.nbytes() > _room(state, plan) * FLUSH_TO and (victims := _victims(state, plan)):
             state.evict(victims)
 
 
@@ -97,7 +104,7 @@ _TRIM = _find_trim()
 
 
 def _victims(state: PartitionState, plan: OverflowPlan, busy: Collection[OperatorState] = ()) -> list[Victim]:
-    need = state.nbytes() - int(capacity(plan) * FLUSH_TO)
+    need = state.nbytes() - int(_room(state, plan) * FLUSH_TO)
     worth = state.worth()
     free = [(o, w) for o, w in zip(state.operators, worth, strict=True) if not any(o is b for b in busy)]
     residents = [Residents.of(o, w) for o, w in free]

@@ -13,7 +13,6 @@ so also while an operator is giving results to the one above. The rows of that o
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable, Collection, Iterable, Iterator
 from dataclasses import dataclass
 
@@ -22,14 +21,12 @@ import pyarrow as pa
 
 from spark_mjoin.join.operator import Bound
 from spark_mjoin.metrics import BatchCounts
-from spark_mjoin.model import WHOLE, BatchPlan, DiskWork, OverflowPlan, Purging
-from spark_mjoin.phases import arrival, cleanup, expiry, overflow, promises, purge, reactive, shrinking
+from spark_mjoin.model import WHOLE, BatchPlan, DiskWork, JoinSpec, OverflowPlan, Purging, Room
+from spark_mjoin.phases import arrival, cleanup, expiry, overflow, promises, purge, reactive, sampling, shrinking
 from spark_mjoin.planner.orders import Probing
 from spark_mjoin.state.operator import OperatorState
 from spark_mjoin.state.partition import PartitionState
 from spark_mjoin.state.store import StateStore
-
-LOOKED_AT = 4096  # of some results, to estimate how many there would be without shedding
 
 
 @dataclass
@@ -44,6 +41,7 @@ class Pipeline:
     counts: BatchCounts
     clock: Callable[[], float]  # to say how long phases take
     check: Callable[[PartitionState], None]  # called after each batch that arrives anywhere
+    sampled: JoinSpec | None = None  # all inputs in one join, to estimate what is pending or lost; None: do not
 
     def __post_init__(self) -> None:
         self.go_on_with(self.state)
@@ -51,6 +49,7 @@ class Pipeline:
     def go_on_with(self, state: PartitionState) -> None:
         """Work with this state from now on. What is planned of probes is about the operators of the planned tree."""
         self.state = state
+        self.began = sampling.moment(state)
         specs = [operator.spec for operator in state.operators]
         same = state.tree == self.plan.tree
         planned, access = (self.plan.orders, self.plan.access) if same else ((), ())
@@ -71,10 +70,11 @@ class Pipeline:
         """Take in rows, each batch with the number of its input, and give out what they complete."""
         if self.plan.expiry is not None:
             expiry.begin(self.state.root, self.plan.expiry, self.counts)
+        self.begin_sample_if_lossy()
         room = self.plan.room
         passed = room if room is not None and room.parts is None else None
         if room is not None and room.parts is not None and shrinking.is_full(self.state, room):
-            shrinking.make_room(self.state.root, room, self.counts)  # there was more before
+            self.shrink(room)  # there was more before
 
         def bounds() -> Iterator[Bound | None]:
             places = self.state.inputs()
@@ -87,7 +87,7 @@ class Pipeline:
                 else:
                     arriving = self._arrive(operator, member, batch, share, self.parts(number))
                     found = self._ascend(operator, arriving)
-                yield from self._estimated(number, found)
+                yield from found
                 if self.plan.purging is not None:
                     yield from self._let_go(operator, member, before, self.plan.purging)
                 yield from self._keep_to_budget()
@@ -125,6 +125,7 @@ class Pipeline:
     ) -> Iterator[Bound | None]:
         """What rows complete that are not kept. Their table is another one meanwhile, so what was found must be out."""
         yield None
+        self.begin_sample()
         with arrival.passing(operator, member, self.counts):
             yield from self._arrive(operator, member, batch, share, parts)
             yield None
@@ -133,32 +134,29 @@ class Pipeline:
         """How much of WHOLE of an input is let in."""
         return WHOLE if self.plan.admission is None else self.plan.admission[number]
 
-    def _estimated(self, number: int, bounds: Iterator[Bound | None]) -> Iterator[Bound | None]:
-        """Pass on what arrivals of an input complete, and count how much it would be if nothing had been shed."""
-        counts = self.counts
-        for bound in bounds:
-            if bound is not None and (found := next(iter(bound.values())).size):
-                counts.sampled_results += found
-                counts.unshed_results += found * self._stands_for(number, bound, found)
-            yield bound
+    def _is_whole(self) -> bool:
+        """Whether nothing is shed, and of what is in the state nothing was."""
+        inputs = self.state.inputs()
+        everything = all(self.parts(number) == WHOLE for number in range(len(inputs)))
+        return everything and all(operator.admitted[member].is_whole for operator, member in inputs)
 
-    def _stands_for(self, number: int, bound: Bound, found: int) -> float:
-        """How many results a result stands for, in the mean: it is there because all its rows were let in.
+    def begin_sample_if_lossy(self) -> None:
+        """Before rows arrive: sample, where not all of them are let in, or not all find their partners in memory.
 
-        By the fractions that were in force when they arrived, where that is known of them; else by the batch's for the
-        arriving one, and for each of the others by what its input has in the state.
+        Where results go up while rows leave memory there is no later moment at which it is known what is emitted.
         """
-        root, inputs = self.state.root, [operator.admitted[member] for operator, member in self.state.inputs()]
-        if all(admitted.is_whole for admitted in inputs):
-            return 1.0
-        if not (root.tracked and len(self.state.operators) == 1):
-            others = math.prod(admitted.fraction for i, admitted in enumerate(inputs) if i != number)
-            return WHOLE / self.parts(number) / others
-        some = slice(None, None, 1 + found // LOOKED_AT)
-        weights = math.prod(
-            root.admitted[i].weights(root.tables[i].arrived[rows[some]]) for i, rows in sorted(bound.items())
-        )
-        return float(np.mean(weights))
+        ascending = self.overflow is not None and len(self.state.operators) > 1
+        if ascending or self.state.overflowed() or not self._is_whole():
+            self.begin_sample()
+
+    def begin_sample(self) -> None:
+        """Before anything is lost, or cannot be emitted at once: sample what is there, to estimate that later."""
+        if self.sampled is not None and self.state.sample is None:
+            sampling.begin(self.state, self.sampled, self.store)
+
+    def estimate(self) -> sampling.Estimate:
+        """What is pending and lost, at the end of the batch."""
+        return sampling.estimate(self.state, self.state.results + self.counts.rows_out, self.began)
 
     def _ascend(
         self, operator: OperatorState, bounds: Iterator[Bound], busy: tuple[OperatorState, ...] = ()
@@ -180,6 +178,7 @@ class Pipeline:
     def _keep_to_budget(self, busy: tuple[OperatorState, ...] = ()) -> Iterator[None]:
         """After rows have come: those that are too many leave, once None says that what they have given is out."""
         self.note_peak()
+        sampling.fit(self.state)
         room = self.plan.room if self.plan.room is not None and self.plan.room.parts is not None else None
         full = self.overflow is not None and overflow.is_over(self.state, self.overflow)
         full = full or (room is not None and shrinking.is_full(self.state, room))
@@ -197,7 +196,7 @@ class Pipeline:
             self.make_room(busy)
         if room is not None and shrinking.is_full(self.state, room):
             yield None
-            shrinking.make_room(root, room, self.counts)
+            self.shrink(room)
 
     def settle(self) -> Iterator[pa.RecordBatch]:
         """Give out all that the rows so far have, from the leaves up."""
@@ -290,7 +289,12 @@ class Pipeline:
 
     def make_room(self, busy: Collection[OperatorState] = ()) -> None:
         assert self.overflow is not None
+        self.begin_sample()
         overflow.make_room(self.state, self.overflow, self.store, self.version, self.attempt, self.counts, busy)
+
+    def shrink(self, room: Room) -> None:
+        self.begin_sample()
+        shrinking.make_room(self.state.root, room, self.counts)
 
     def note_peak(self, besides: int = 0) -> None:
         self.counts.peak_bytes = max(self.counts.peak_bytes, self.state.nbytes() + besides)

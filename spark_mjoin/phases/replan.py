@@ -48,6 +48,10 @@ def replan(batch: Pipeline, spec: JoinSpec, tree: Tree) -> Iterator[pa.RecordBat
     for operator in reversed(state.operators):  # those below come first
         change.take_over(operator)
         change.build(operator)
+    if old.sample is not None:
+        old.sample.restart()
+        old.sample.settled = state.results + batch.counts.rows_out, old.sample.clock
+        state.watch(old.sample)
     batch.go_on_with(state)
     batch.note_peak(phase.peak_bytes)
     phase.seconds += batch.clock() - started

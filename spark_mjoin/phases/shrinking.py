@@ -77,6 +77,11 @@ def _shorten(state: OperatorState, number: int, kept: float, counts: BatchCounts
     last = int(np.partition(positions, gone - 1)[gone - 1])
     state.progress.shorten(number, last)
     counts.rows_shrunk += expiry.drop(state, number, np.arange(BUCKETS), last)
+    if state.sample is not None:
+        sampled = state.sample.tables[number]
+        at = sampled.position(state.sample.window(number).position)
+        dropped = state.progress.gone(number, sampled.buckets, sampled.arrived, at)
+        state.sample.lose(number, dropped, state.residency.events)
 
 
 def effective(state: OperatorState) -> list[tuple[int, bool]]:

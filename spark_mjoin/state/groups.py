@@ -186,12 +186,6 @@ class Groups:
         others = [j for j in range(len(self.disk)) if j not in self.main]
         return int(self.waiting[self.main][:, debt].sum() + self.waiting[others][:, debt].max(axis=1, initial=0).sum())
 
-    def completeness(self) -> float:
-        """Results given out, of the best estimate of all that the rows so far have."""
-        missing = float(self.missing().sum())
-        out = float(self.results.sum())
-        return out / (out + missing) if missing > 0 else 1.0
-
     def _per_bucket(self, rows: Array, input: int) -> Array:
         """An input's rows per bucket of the main class; all of them where it does not have it."""
         return rows[input] if input in self.main else np.full(BUCKETS, rows[input].sum())

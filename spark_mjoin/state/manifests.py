@@ -76,6 +76,8 @@ def files_of(figures: Mapping[str, Any]) -> tuple[str, ...]:
     names = [s["name"] for s in figures["segments"]]
     if figures.get("promises"):
         names += [s["name"] for part in ("log", "purged") for s in figures["promises"][part]]
+    if figures.get("sample"):
+        names.append(figures["sample"]["file"]["name"])
     return tuple(names)
 
 

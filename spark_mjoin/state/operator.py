@@ -24,6 +24,7 @@ from spark_mjoin.state.progress import Progress
 from spark_mjoin.state.promises import Promises
 from spark_mjoin.state.purged import Purged
 from spark_mjoin.state.residency import Residency, Victim
+from spark_mjoin.state.sample import Sample
 from spark_mjoin.state.table import Table
 
 
@@ -73,6 +74,7 @@ class OperatorState:
     purged_files: list[Segment] = field(default_factory=list)
     promise_files: list[Segment] = field(default_factory=list)  # the log of promises; rows are its records
     told: list[tuple[tuple[int, ...], KeySet]] = field(default_factory=list)  # to be given out in this batch
+    sample: Sample | None = None  # of the inputs of the whole join: all operators of a plan have the same one
 
     def __post_init__(self) -> None:
         self.promises = Promises(self.spec)

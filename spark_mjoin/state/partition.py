@@ -9,6 +9,7 @@ from spark_mjoin.metrics import Edges
 from spark_mjoin.model import OperatorSpec, Position, Tree
 from spark_mjoin.state.operator import OperatorState
 from spark_mjoin.state.residency import Victim
+from spark_mjoin.state.sample import Sample
 
 Lineage = tuple[tuple[int, str], ...]  # versions, ascending, with the identities of their manifests
 
@@ -37,6 +38,16 @@ class PartitionState:
     @property
     def tracked(self) -> bool:
         return self.root.tracked
+
+    @property
+    def sample(self) -> Sample | None:
+        """The sample that estimates are made from; None where nothing has to be estimated yet."""
+        return self.root.sample
+
+    def watch(self, sample: Sample | None) -> None:
+        """Let rows that arrive come into a sample."""
+        for operator in self.operators:
+            operator.sample = sample
 
     def inputs(self) -> list[tuple[OperatorState, int]]:
         """For each input of the join the operator that takes its rows, and as which member."""

@@ -44,7 +44,7 @@ import pyarrow as pa
 
 from spark_mjoin.errors import StateError
 from spark_mjoin.metrics import BatchCounts, edges_from_json, edges_to_json, faded
-from spark_mjoin.model import Array, OperatorSpec, Position, Tree
+from spark_mjoin.model import Array, JoinSpec, OperatorSpec, Position, Tree
 from spark_mjoin.state import checked_json, columns
 from spark_mjoin.state.admitted import Admitted
 from spark_mjoin.state.buckets import BUCKETS, of_hashes
@@ -58,6 +58,7 @@ from spark_mjoin.state.progress import Progress
 from spark_mjoin.state.promises import Promises
 from spark_mjoin.state.purged import Purged, input_keys
 from spark_mjoin.state.residency import NEVER, Residency
+from spark_mjoin.state.sample import Sample
 from spark_mjoin.state.table import ARRIVED, Table
 
 log = logging.getLogger(__name__)
@@ -112,6 +113,7 @@ class StateStore(Manifests):
             tree = tuple(range(len(manifest["rows"])))
             manifest = self._in_one(manifest, state)
             state = PartitionState.empty(tree, layout(tree), initial, tracked)
+        state.watch(self._sample(manifest, layout(tuple(range(len(manifest["rows"]))))[0].spec))
         self._fill(state, manifest, identity_of(text), grown)
         return state
 
@@ -163,7 +165,10 @@ class StateStore(Manifests):
                 return False
             if state.tracked and any(figures["residency"]["departures"]):
                 return False
+        if len(state.operators) > 1 and manifest["operators"][0].get("sample"):
+            return False
         self._fill(state, manifest, identity_of(text), lambda state: None)
+        state.watch(self._sample(manifest, state.root.spec))
         for operator in state.operators:
             if operator.spec.forgetful:
                 operator.drop_gone()
@@ -227,6 +232,24 @@ class StateStore(Manifests):
                     if at + batch.num_rows > start:
                         yield batch.slice(max(start - at, 0))
                     at += batch.num_rows
+
+    def _sample(self, manifest: Mapping[str, Any], spec: JoinSpec) -> Sample | None:
+        """The sample of a version, if it has one; spec: all inputs in one join."""
+        figures = manifest["operators"][0].get("sample")
+        if not figures:
+            return None
+        file = Segment(**figures["file"])
+        sample = Sample.read(spec, figures, self._mapped(file).get_batch(0))
+        if sample is not None:
+            sample.file = file
+        return sample
+
+    def _save_sample(self, sample: Sample, version: int, attempt: str) -> None:
+        """Write the sample, unless it is as it was."""
+        if sample.file is None:
+            rows, name = sample.rows(), f"sample-{version:012d}-{attempt}.arrow"
+            size, crc32, _ = self._write(name, rows.schema, [(0, rows)], attempt)
+            sample.file = Segment(name, 0, 0, rows.num_rows, 0, size, crc32)
 
     def settle(self, state: OperatorState, segments: Iterable[Segment], results: int) -> None:
         """Let an empty operator know that everything the rows in some segments have is out, and count the rows."""
@@ -392,7 +415,10 @@ class StateStore(Manifests):
                 operator.drop_segments()
             if operator.spec.promising:
                 self._save_promises(operator, version, attempt)
+        if state.sample is not None:
+            self._save_sample(state.sample, version, attempt)
         batch.disk_bytes = sum(s.bytes for operator in state.operators for s in operator.segments)
+        batch.disk_bytes += 0 if state.sample is None else state.sample.file.bytes
         state.results += batch.rows_out
         for operator in state.operators:
             work = batch.work(operator.place.number)
@@ -457,6 +483,8 @@ class StateStore(Manifests):
             if operator.spec.promising:
                 operator.promise_files = [Segment(**s) for s in figures["promises"]["log"]]
                 operator.purged_files = [Segment(**s) for s in figures["promises"]["purged"]]
+        if state.sample is not None:
+            state.sample.file = Segment(**published["operators"][0]["sample"]["file"])
         state.lineage = _lineage(published)
         return True
 
@@ -709,7 +737,7 @@ class StateStore(Manifests):
             if made is not None and (int(made[1]) < settled or (exact and attempt in name)):
                 self.directory.delete(name)
         for name in self.directory.leftovers():
-            made_for = re.search(r"-(?:rows|version|promises|purged)-(\d{12})", name)
+            made_for = re.search(r"-(?:rows|version|promises|purged|sample)-(\d{12})", name)
             if made_for is not None and int(made_for[1]) < version - 1:
                 self.directory.delete(name)
 
@@ -726,7 +754,7 @@ class StateStore(Manifests):
         return [name for name in names if name not in needed]
 
 
-_FILE = re.compile(r"(?:rows|promises|purged)-(\d{12})-.*\.(?:arrow|json)")
+_FILE = re.compile(r"(?:rows|promises|purged|sample)-(\d{12})-.*\.(?:arrow|json)")
 
 
 def _tree(body: Any) -> Tree:
@@ -755,6 +783,8 @@ def _figures(operator: OperatorState) -> dict[str, Any]:
     if operator.spec.promising:
         log_, purged = ([s.to_json() for s in of] for of in (operator.promise_files, operator.purged_files))
         figures |= {"promises": {"state": operator.promises.to_json(), "log": log_, "purged": purged}}
+    if operator.sample is not None and operator.place.parent is None:
+        figures |= {"sample": {"file": operator.sample.file.to_json(), **operator.sample.to_json()}}
     return figures
 
 
@@ -779,10 +809,11 @@ def _contents(segment: Segment) -> tuple[Any, ...]:
 def _essence(figures: Mapping[str, Any]) -> list[Any]:
     """What is equal of an operator in two manifests if their states are the same."""
     promises = figures.get("promises", {"log": (), "purged": (), "state": None})
-    files = [*figures["segments"], *promises["log"], *promises["purged"]]
+    sample = figures.get("sample", {})
+    files = [*figures["segments"], *promises["log"], *promises["purged"], *(() if not sample else (sample["file"],))]
     named = [{name: value for name, value in s.items() if name != "name"} for s in files]
     parts = ("rows", "results", "admitted", "residency", "progress", "joined")
-    return [named, promises["state"], *map(figures.get, parts)]
+    return [named, promises["state"], {**sample, "file": None}, *map(figures.get, parts)]
 
 
 def _same(first: pa.Table, second: pa.Table) -> bool:
