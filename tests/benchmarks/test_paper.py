@@ -5,15 +5,14 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from benchmarks.paper import orders, plans, resources
+from benchmarks.paper import orders, pipelines, plans, resources
 from benchmarks.paper.__main__ import main
 from benchmarks.paper.decomposition import decomposition
 from benchmarks.paper.experiments import EXPERIMENTS, Experiment, permjoin, star
 from benchmarks.paper.machine import AHEAD, Work
 from benchmarks.paper.outcome import Check, Outcome, Panel
-from benchmarks.paper.pipelines import run_tree
-from benchmarks.paper.plans import run
-from benchmarks.paper.six_way import one_tree, table_2
+from benchmarks.paper.pipelines import run_query
+from benchmarks.paper.six_way import queries, table_2
 from benchmarks.paper.state_manager import pipeline
 from benchmarks.paper.virtual import Run
 
@@ -63,28 +62,20 @@ def test_a_failed_check_is_an_exit_code(
     assert ("FAILED: a claim" if expected else "DOES NOT HOLD") in capsys.readouterr().out
 
 
-def test_figure_15_with_and_without_coordination_and_again(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(plans, "SLICES", 100)
-    streams, compared = table_2(0.05)
-    coordinated, scattered, again = (run(plan, streams, AHEAD) for plan in (*compared[:2], compared[0]))
+def test_figure_15_by_the_options_of_the_product_and_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(pipelines, "SLICES", 60)
+    streams = table_2(0.05)
+    compared = queries(streams)
+    assert {"plan", "flush", "memory"} <= set(compared[0].options)
+    coordinated, scattered, again = (run_query(query, streams, AHEAD) for query in (*compared[:2], compared[0]))
     assert coordinated.total == scattered.total == 10 * 10 * 0.05 * 100_000
-    assert coordinated.before_clean_up > 1.5 * scattered.before_clean_up
+    assert coordinated.at(coordinated.arrived) > 1.1 * scattered.at(scattered.arrived)
     assert np.array_equal(coordinated.seconds, again.seconds) and np.array_equal(coordinated.results, again.results)
     assert coordinated.work == again.work
 
 
-def test_figure_15_as_one_tree_with_one_budget(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(plans, "SLICES", 100)
-    streams, compared = table_2(0.05)
-    divided = run(compared[2], streams, AHEAD)
-    one_budget, managed = (run_tree(plan, streams, AHEAD) for plan in one_tree(compared[2].memory_bytes))
-    assert one_budget.total == managed.total == divided.total
-    assert one_budget.at(divided.arrived) > divided.at(divided.arrived)
-    assert managed.at(divided.arrived) > one_budget.at(divided.arrived)
-
-
 def test_disk_work_in_a_pipeline(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(plans, "SLICES", 100)
+    monkeypatch.setattr(pipelines, "SLICES", 100)
     outcome = pipeline(0.05)
     assert len(outcome.checks) == 3
     for check in outcome.checks:
