@@ -81,6 +81,7 @@ class _Product(Simulation):
         self._numbers = {spec.sources[input.source].alias: n for n, input in enumerate(spec.inputs)}
         self._arriving: dict[str, list[pa.RecordBatch]] = {}  # what the next batch may take in, by stream
         self._arrived = [0] * len(spec.inputs)  # rows so far
+        self._began = self._took = 0.0  # of the last batch, and the seconds that its arrivals took
 
     def _nothing(self) -> BatchCounts:
         return BatchCounts([0] * len(self._spec.inputs))
@@ -101,7 +102,7 @@ class _Product(Simulation):
         """One micro-batch; False where there is nothing to do."""
         committed = self._store.manifest(self._version) if self._version else None
         rates = [rows / max(self._now, 1e-9) for rows in self._arrived]
-        planned = self._planner.next_batch(self._plan, [committed], self._arriving, rates, ended)
+        planned = self._planner.next_batch(self._plan, [committed], self._arriving, rates, ended, self._spare())
         if not self._arriving and not planned.has_debt:
             return False
         plan = self._compared(planned.plan, committed)
@@ -111,6 +112,11 @@ class _Product(Simulation):
         self._plan = plan
         self._run([(self._numbers[name], rows) for name, batches in sorted(now.items()) for rows in batches])
         return True
+
+    def _spare(self) -> float:
+        """As the reader measures it: the time since the last batch that its arrivals did not take."""
+        began, self._began = self._began, self._now
+        return max(0.0, self._now - began - self._took) / self._took if self._took else 0.0
 
     def _run(self, arriving: list[tuple[int, pa.RecordBatch]]) -> None:
         """What a task does (`spark_mjoin.task`)."""
@@ -125,7 +131,7 @@ class _Product(Simulation):
         self._state = batch.state
         self._counts.memory_bytes = batch.state.nbytes()
         self._store.commit(batch.state, version, {}, self._counts, ATTEMPT)
-        self._done, self._flushed = self.work(), self.rows_flushed()
+        self._done, self._flushed, self._took = self.work(), self.rows_flushed(), self._counts.memory_to_memory.seconds
         self._version, self._counts = version, self._nothing()
 
     def _give(self, batches: Iterator[pa.RecordBatch]) -> None:

@@ -38,7 +38,7 @@ def six_way(scale: float) -> Outcome:
     shown = [round(arrived * k / 4, 1) for k in (1, 2, 3, 4)]
 
     def ahead(upper: Run, lower: Run, claim: str, times: float) -> Check:
-        """A flush is a pause, in which a plan may be overtaken by one that flushes later: it shows after some flushes."""
+        """A flush is a pause, in which a plan may be overtaken by one that flushes later."""
         points = np.linspace(0.6 * arrived, arrived, 21)
         return Check(
             f"{claim}: above in the last 40 % of the arrivals, and {times:g} times the results when all has arrived",
