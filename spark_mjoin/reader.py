@@ -498,7 +498,10 @@ _SPARK_SECONDS = 0.2  # from the end of a batch's tasks to the next look at the 
 
 @dataclass
 class _Spare:
-    """The seconds that batches leave free, for each that their arrivals take: what disk work may use."""
+    """The seconds that batches leave free, for each that their arrivals take: what disk work may use.
+
+    That includes what disk work takes now, if there is free time besides: without any, it delays input already.
+    """
 
     smoothed: float = 0.0
 
@@ -508,8 +511,9 @@ class _Spare:
         if not any(sum(batch["rowsIn"]) for batch in counts):
             return
         on_disk = max(batch["diskToMemoryTimeMs"] + batch["diskToDiskTimeMs"] for batch in counts) / 1000
-        arrivals = max(written - min(batch["began"] for batch in counts) - on_disk, _CLOCKS_DIFFER)
-        self.smoothed += 0.3 * (max(0.0, seconds - _SPARK_SECONDS - arrivals) / arrivals - self.smoothed)
+        worked = written - min(batch["began"] for batch in counts)
+        idle, arrivals = seconds - _SPARK_SECONDS - worked, max(worked - on_disk, _CLOCKS_DIFFER)
+        self.smoothed += 0.3 * ((idle + on_disk if idle > 0 else 0.0) / arrivals - self.smoothed)
 
 
 _CLOCKS_DIFFER = 0.004  # seconds by which the time of a file may be behind that of a process on the same machine

@@ -114,9 +114,10 @@ class _Product(Simulation):
         return True
 
     def _spare(self) -> float:
-        """As the reader measures it: the time since the last batch that its arrivals did not take."""
+        """As the reader measures it: the time since the last batch that its arrivals did not take, if any was free."""
         began, self._began = self._began, self._now
-        return max(0.0, self._now - began - self._took) / self._took if self._took else 0.0
+        ended = self._samples[-1][0]  # the last batch
+        return (self._now - began - self._took) / self._took if self._took and self._now > ended else 0.0
 
     def _run(self, arriving: list[tuple[int, pa.RecordBatch]]) -> None:
         """What a task does (`spark_mjoin.task`)."""

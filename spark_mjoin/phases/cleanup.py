@@ -35,11 +35,23 @@ def clean(
     probing: Probing | None = None,
 ) -> Iterator[pa.RecordBatch]:
     """Give out what is missing in some buckets of the main class; all rows must be in segments."""
-    for parts in divide(state, store, buckets, area):
-        yield from _join(state, store, parts, buckets, phase, probing or Probing.unplanned(state.spec))
-        give_back()
+    for some in _alike(state, buckets):
+        for parts in divide(state, store, some, area):
+            yield from _join(state, store, parts, some, phase, probing or Probing.unplanned(state.spec))
+            give_back()
     state.residency.clean(buckets, state.groups.main)
     state.groups.passed(buckets)
+
+
+def _alike(state: OperatorState, buckets: Sequence[int]) -> list[list[int]]:
+    """The buckets in which a pass was before, and the others: where one was, rows are read twice, old and new ones.
+
+    All together where an input has no buckets of the main class: it would be read for both.
+    """
+    again = state.residency.cleaned[list(buckets)] > 0
+    if len(state.groups.main) < len(state.tables) or again.all() or not again.any():
+        return [list(buckets)]
+    return [[b for b, cleaned in zip(buckets, again, strict=True) if cleaned == wanted] for wanted in (True, False)]
 
 
 def is_due(state: OperatorState) -> bool:

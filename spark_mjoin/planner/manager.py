@@ -37,6 +37,7 @@ MOST_RECORDS = 4096  # departures and visits that a partition keeps before a pas
 MOST_HELD = 1 / 3  # of the rows in segments that may wait for a pass to be dropped: so what is on disk stays bounded
 NOTHING = -1.0  # the outlook of new input where there is none, and of a disk with nothing to do
 LEAST_WORTH = 1e-9
+LEAST_SHARE = 1 / 16  # of what passes would read, that has to be earned before there is one while input is waiting
 MOST_VISITS = 16  # pieces of disk work in one batch, apart from passes
 
 
@@ -127,8 +128,12 @@ def decide(
         work, spent = _work(candidates[worker], worker, fuel_bytes, ended, bar=0.0, earned=free)
         return Decision(modes, work, spent=spent)
     worker = modes.index(Mode.ON_DISK)
-    bar = 0.0 if has_time else outlooks[worker].memory / max(worths[worker], LEAST_WORTH)
-    work, spent = _work(candidates[worker], worker, fuel_bytes, ended, bar, earned if arriving else 0.0)
+    bar, free = outlooks[worker].memory / max(worths[worker], LEAST_WORTH), earned if arriving else 0.0
+    if has_time:
+        bar = 0.0
+    elif free < min(LEAST_SHARE * _bytes_of_passes(candidates[worker]), fuel_bytes):
+        free = 0.0  # a pass opens all segments, so many small ones would cost more than they read
+    work, spent = _work(candidates[worker], worker, fuel_bytes, ended, bar, free)
     if arriving and not spent:
         return Decision(modes, work)
     waiting = frozenset(
@@ -164,6 +169,11 @@ def _outlook(candidates: _Candidates | None, worth: float, arriving: bool) -> Ou
     disk = max((score * worth for score, _, _ in candidates.passes), default=NOTHING)
     arrived_bytes = float((groups.recent.sum(axis=1) * np.array(candidates.row_bytes)).sum())
     return Outlook(worth * groups.all_results / max(arrived_bytes, 1.0) if arriving else NOTHING, disk)
+
+
+def _bytes_of_passes(candidates: _Candidates | None) -> float:
+    """What a pass over everything that is owed would read."""
+    return 0.0 if candidates is None else float(sum(cost for _, cost, _ in candidates.passes))
 
 
 def _work(

@@ -5,7 +5,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from benchmarks.paper import orders, pipelines, plans, resources
+from benchmarks.paper import by_default, experiments, orders, pipelines, plans, resources
 from benchmarks.paper.__main__ import main
 from benchmarks.paper.decomposition import decomposition
 from benchmarks.paper.experiments import EXPERIMENTS, Experiment, permjoin, star
@@ -78,6 +78,12 @@ def test_disk_work_in_a_pipeline(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(pipelines, "SLICES", 100)
     outcome = pipeline(0.05)
     assert len(outcome.checks) == 3
+    for check in outcome.checks:
+        assert check.holds, f"{check.claim}: {check.figures}"
+
+
+def test_permjoin_by_default_on_one_join() -> None:
+    outcome = by_default.by_default(2_000, {"steady": experiments._steady}, ["planned", "blocked"])
     for check in outcome.checks:
         assert check.holds, f"{check.claim}: {check.figures}"
 
