@@ -513,7 +513,8 @@ class _Spare:
         on_disk = max(batch["diskToMemoryTimeMs"] + batch["diskToDiskTimeMs"] for batch in counts) / 1000
         worked = written - min(batch["began"] for batch in counts)
         idle, arrivals = seconds - _SPARK_SECONDS - worked, max(worked - on_disk, _CLOCKS_DIFFER)
-        self.smoothed += 0.3 * ((idle + on_disk if idle > 0 else 0.0) / arrivals - self.smoothed)
+        found = (idle + on_disk if idle > 0 else 0.0) / arrivals
+        self.smoothed = min(found, self.smoothed + 0.3 * (found - self.smoothed))  # input comes first: falls at once
 
 
 _CLOCKS_DIFFER = 0.004  # seconds by which the time of a file may be behind that of a process on the same machine

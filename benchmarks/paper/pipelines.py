@@ -81,7 +81,7 @@ class _Product(Simulation):
         self._numbers = {spec.sources[input.source].alias: n for n, input in enumerate(spec.inputs)}
         self._arriving: dict[str, list[pa.RecordBatch]] = {}  # what the next batch may take in, by stream
         self._arrived = [0] * len(spec.inputs)  # rows so far
-        self._began = self._took = 0.0  # of the last batch, and the seconds that its arrivals took
+        self._began = self._took = self._free = 0.0  # when the last batch began, what its arrivals took, what is free
 
     def _nothing(self) -> BatchCounts:
         return BatchCounts([0] * len(self._spec.inputs))
@@ -114,10 +114,16 @@ class _Product(Simulation):
         return True
 
     def _spare(self) -> float:
-        """As the reader measures it: the time since the last batch that its arrivals did not take, if any was free."""
+        """As the reader measures it: the time since the last batch that its arrivals did not take, if any was free.
+
+        It rises over some batches and falls at once; a batch without arrivals says nothing.
+        """
         began, self._began = self._began, self._now
         ended = self._samples[-1][0]  # the last batch
-        return (self._now - began - self._took) / self._took if self._took and self._now > ended else 0.0
+        if self._took:
+            found = (self._now - began - self._took) / self._took if self._now > ended else 0.0
+            self._free = min(found, self._free + 0.3 * (found - self._free))
+        return self._free
 
     def _run(self, arriving: list[tuple[int, pa.RecordBatch]]) -> None:
         """What a task does (`spark_mjoin.task`)."""
