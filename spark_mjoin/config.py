@@ -19,7 +19,7 @@ from spark_mjoin.errors import OptionError, listed, nearest
 from spark_mjoin.model import Expected, Settings
 
 _LIMITS = ("maxRowsPerTrigger", "maxFilesPerTrigger", "maxBytesPerTrigger")
-_OVERFLOW = ("flush", "blockingThreshold", "diskFuel", "segmentCompression")
+_OVERFLOW = ("flush", "blockingThreshold", "diskFuel", "diskShare", "segmentCompression")
 _WINDOWS = ("window", "expiry", "idleTimeout")
 _SHEDDING = ("maxDelay", "minRecall")
 _PROMISES = ("goal", "purge", "purgeEvery", "verifyConstraints", "emitPunctuations")
@@ -400,7 +400,10 @@ def _settings(top: Mapping[str, str], expected: Expected) -> Settings:
     delay, recall = _promises(top, overflow)
     defaults = Settings()
     memory = top.get("memory", os.environ.get("SPARK_MJOIN_MEMORY"))  # the variable forces overflow where tests want it
-    blocking, fuel = top.get("blockingthreshold"), top.get("diskfuel")
+    blocking, fuel, share = top.get("blockingthreshold"), top.get("diskfuel"), top.get("diskshare")
+    disk_share = defaults.disk_share
+    if share is not None:
+        disk_share = _number(share, "diskShare", lambda x: x >= 0, "a number from 0 on, such as 0.1")
     compression = _choice(top, "segmentCompression", _COMPRESSIONS, "none")
     _choice(top, "stickyPartitions", ("true", "false"), "true")  # the jar acts on it
     checkpoint, idle, quota = top.get(_CHECKPOINT), top.get("idletimeout"), top.get("schedulingquota")
@@ -419,6 +422,7 @@ def _settings(top: Mapping[str, str], expected: Expected) -> Settings:
         flush=_choice(top, "flush", _POLICIES, defaults.flush),
         blocking_rows=defaults.blocking_rows if blocking is None else parse_count(blocking, "blockingThreshold"),
         fuel_bytes=defaults.fuel_bytes if fuel is None else parse_bytes(fuel, "diskFuel"),
+        disk_share=disk_share,
         compression=None if compression == "none" else compression,
         expiry=_choice(top, "expiry", ("lazy", "active"), defaults.expiry),
         idle_seconds=None if idle is None else parse_duration(idle, "idleTimeout") / 1e6,

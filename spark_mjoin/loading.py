@@ -39,11 +39,6 @@ def load(options: Mapping[str, str]) -> tuple[JoinSpec, Settings]:
                 settings.partitions,
             )
         settings = replace(settings, partitions=1)  # no key that all inputs have to split the rows by
-        if settings.flush == "coordinated":
-            raise OptionError(
-                "option 'flush': 'coordinated' needs a key that all inputs have, and this join has none; "
-                "'adaptive', 'largest' and 'random' work on every join"
-            )
     chosen = tree.chosen(settings.plan, spec)  # a plan that does not fit is an error now
     if settings.overflow == "shed" and settings.memory_bytes is not None and chosen != tree.single(len(spec.inputs)):
         raise OptionError(

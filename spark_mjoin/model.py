@@ -307,6 +307,7 @@ class Settings:
     flush: str = "adaptive"  # which rows leave memory then
     blocking_rows: int = 10_000  # a batch with fewer rows leaves time for disk work
     fuel_bytes: int = 256 << 20  # how much disk work one batch does in a partition
+    disk_share: float = 0.05  # bytes of disk work for each that arrives, where batches leave no time for more
     compression: str | None = None  # of segments
     expiry: str = "lazy"  # when rows outside their window leave memory: as soon as possible, or many together
     idle_seconds: float | None = None  # how long a source may give nothing and still hold the others' rows back

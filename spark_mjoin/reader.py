@@ -172,6 +172,7 @@ class MJoinStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         self._spilled: bool | None = None  # whether there may be disk work; None: not looked yet
         self._planner = Planner(spec, settings, calibrated())
         self._rates = _Rates([0.0] * len(spec.inputs))
+        self._spare = _Spare()
         self._overload = _Overload(Load(len(spec.inputs)))
         self._everything = (WHOLE,) * len(spec.inputs)
         self._start: Offset | None = None  # of the newest batch that was asked for
@@ -256,8 +257,12 @@ class MJoinStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         """How the next batch runs, in which some sources have new rows; it is certain if there will be one."""
         manifests = self._manifests(start)
         if start == self._batch and certain:
-            self._rates.note([m for m in manifests if m is not None], time.monotonic() - self._times[1])
-        return self._planner.next_batch(self._planned_at(start), manifests, moving, self._rates.smoothed, self._ended)
+            seconds = time.monotonic() - self._times[1]
+            self._rates.note([m for m in manifests if m is not None], seconds)
+            if self._may_have_debt(start) and (committed := self._committed(start)):
+                self._spare.note(committed, self._written(start), seconds)
+        before, rates = self._planned_at(start), self._rates.smoothed
+        return self._planner.next_batch(before, manifests, moving, rates, self._ended, self._spare.smoothed)
 
     def _expiry(self, start: Offset, positions: Mapping[str, Position]) -> Expiry:
         """What is late in the next batch. Watermarks move past a batch that every partition has committed.
@@ -512,6 +517,30 @@ class _Rates:
             share = 0.3 if any(self.smoothed) else 1.0
             pairs = zip(self.smoothed, rows, strict=True)
             self.smoothed = [(1 - share) * old + share * new / seconds for old, new in pairs]
+
+
+_SPARK_SECONDS = 0.2  # from the end of a batch's tasks to the next look at the sources, when Spark does not wait
+
+
+@dataclass
+class _Spare:
+    """The seconds that batches leave free, for each that their arrivals take: what disk work may use.
+
+    That includes what disk work takes now, if there is free time besides: without any, it delays input already.
+    """
+
+    smoothed: float = 0.0
+
+    def note(self, committed: Sequence[Mapping[str, Any]], written: float, seconds: float) -> None:
+        """A batch is over, was written at some time, and was planned so many seconds ago; one of ticks says nothing."""
+        counts = [manifest["batch"] for manifest in committed]
+        if not any(sum(batch["rowsIn"]) for batch in counts):
+            return
+        on_disk = max(batch["diskToMemoryTimeMs"] + batch["diskToDiskTimeMs"] for batch in counts) / 1000
+        worked = written - min(batch["began"] for batch in counts)
+        idle, arrivals = seconds - _SPARK_SECONDS - worked, max(worked - on_disk, _CLOCKS_DIFFER)
+        found = (idle + on_disk if idle > 0 else 0.0) / arrivals
+        self.smoothed = min(found, self.smoothed + 0.3 * (found - self.smoothed))  # input comes first: falls at once
 
 
 _CLOCKS_DIFFER = 0.004  # seconds by which the time of a file may be behind that of a process on the same machine

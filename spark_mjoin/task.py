@@ -80,11 +80,7 @@ def _advance(task: PartitionTask, ranges: Mapping[str, list[Range]], batch: Pipe
         if task.spec.gives_punctuations:
             batch.purge_memory()
     elif plan.overflow is not None:
-        fuel = plan.overflow.fuel_bytes
-        for work in plan.overflow.work:
-            if fuel > 0 and (work.urgent or sum(batch.counts.rows_in) < plan.overflow.blocking_rows):
-                fuel -= batch.state.operators[work.operator].stored_bytes(work.buckets, work.visited)
-                yield from batch.disk_work(work)
+        yield from batch.planned_work()
         batch.tidy_disk()
         if plan.purging is not None:
             yield from batch.purge_disk(sum(batch.counts.rows_in) < plan.overflow.blocking_rows)

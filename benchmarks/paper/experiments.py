@@ -13,6 +13,7 @@ from itertools import pairwise
 import numpy as np
 import pyarrow as pa
 
+from benchmarks.paper import by_default as default
 from benchmarks.paper import inputs, kang, orders, punctuations, resources, scheduling, windows
 from benchmarks.paper.decomposition import decomposition
 from benchmarks.paper.inputs import MS, Stream, attribute, changing, poisson, relation
@@ -259,6 +260,16 @@ def permjoin(scale: float, policies: Sequence[str] = POLICIES, only: Sequence[st
     return Outcome("permjoin", "PermJoin: adaptive flushing against others", panels, checks, header, table)
 
 
+def by_default(scale: float) -> Outcome:
+    """One join with nothing set but its memory: results by the last arrival."""
+    return default.by_default(round(12_000 * scale), {"steady": _steady, "bursty": _bursty, "skewed": _skewed})
+
+
+def _steady(rows: int) -> list[Stream]:
+    """Four rows of each key in every input, all at the same rate."""
+    return [Stream(_keyed(attribute(rows, rows // 4, 400 + s)), poisson(rows, 5 * MS, 410 + s)) for s in (1, 2, 3)]
+
+
 def _skewed(rows: int) -> list[Stream]:
     """Few keys have many rows: Zipf with exponent 0.5, the same hot keys in all inputs."""
     values = rows // 4
@@ -343,6 +354,7 @@ EXPERIMENTS = {
     "star": Experiment(star, 0.25),
     "permjoin": Experiment(permjoin, 0.5),
     "pipeline": Experiment(pipeline, 0.5),
+    "default": Experiment(by_default, 0.5),
     "kang2": Experiment(kang.cost_curves, 1.0),
     "kang4": Experiment(kang.one_way, 1.0),
     "kang5": Experiment(kang.crossovers, 1.0),

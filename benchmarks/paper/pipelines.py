@@ -1,163 +1,181 @@
-"""Trees of joins as the engine runs them, with one memory budget over all joins; in virtual time.
+"""A query as the product runs it, under the product's own options; in virtual time.
 
-    a slice of arrivals ──> Pipeline.arrivals ──> results
-                  └─ and what `decide` says:  disk work of one operator;  inputs that wait until the next slice
+    options ──> Planner.next_batch ──> Pipeline: arrivals, planned disk work ──> StateStore.commit ──> manifest
+                     └───────────────────── the next slice begins with what was committed ◄─────────────────┘
 
-The state is one `PartitionState` with all operators of the tree, and the phases are the engine's own `Pipeline`: rows
-leave memory wherever the flush policy finds them. A slice stands for a micro-batch. It begins with the state manager's
-decision, from the figures that a task would have committed; how it decides is a plan's `disk`:
+A slice of the arrivals is a micro-batch. The driver's part is the product's `Planner`, which reads the manifest of the
+batch before; the executor's part is its `Pipeline` and its store. Nothing is set by hand that a user could not set:
+`plan`, `flush`, `memory`, `diskFuel`, `blockingThreshold`. What is not here is Spark, and the sources.
 
-    root down    `planner.manager.decide`: the first operator from the root whose disk work promises more results than
-                 its memory work; the inputs below it wait, for one slice at the most
+For comparison, disk work may be done in another way than the planner says (`disk`):
+
+    planned      as the planner says
     leaf first   the lowest operator that has something on disk, in every slice, as operators do that know of no other
     blocked      none while anything arrives: only when all inputs block
-
-A slice does one piece of disk work, a visit or a pass over one bucket, at the most.
 """
 
 from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Literal
+from typing import Any, Literal
 
 import pyarrow as pa
 
-from benchmarks.paper import plans
 from benchmarks.paper.inputs import Stream
-from benchmarks.paper.machine import Work
+from benchmarks.paper.machine import COMPARISON_SECONDS, HASH_SECONDS, MOVE_SECONDS, Work
 from benchmarks.paper.virtual import Run, Simulation, scratch
 from spark_mjoin.config import Options
 from spark_mjoin.metrics import BatchCounts
-from spark_mjoin.model import BatchPlan, DiskWork, OverflowPlan
+from spark_mjoin.model import DiskWork
 from spark_mjoin.phases.pipeline import Pipeline
+from spark_mjoin.phases.replan import replan
 from spark_mjoin.planner import manager
 from spark_mjoin.planner import tree as trees
+from spark_mjoin.planner.choice import Planner
+from spark_mjoin.planner.costs import Costs
 from spark_mjoin.planner.graph import plan_join
+from spark_mjoin.planner.plan import Overflow, Plan
 from spark_mjoin.state.partition import PartitionState
 from spark_mjoin.state.store import StateStore
 
-Disk = Literal["root down", "leaf first", "blocked"]
-ONE_PIECE = 1  # fuel for one pass or visit
+Disk = Literal["planned", "leaf first", "blocked"]
+SLICES = 200  # of the arrivals, by time and by rows: each is a batch that commits its state
+ATTEMPT = "run"
 
 
 @dataclass(frozen=True)
-class TreePlan:
-    """A query as a tree of joins, written as option `plan` is."""
+class Query:
+    """A query with its options, as a user would give them."""
 
     name: str
-    query: str
-    tree: str
-    memory_bytes: int
-    flush: str = "adaptive"
-    disk: Disk = "root down"
+    options: Mapping[str, str]
+    disk: Disk = "planned"
 
 
-def run_tree(
-    plan: TreePlan, streams: Mapping[str, Stream], slower: float, blocking: float = math.inf, slices: int | None = None
+def run_query(
+    query: Query, streams: Mapping[str, Stream], slower: float, blocking: float = math.inf, slices: int | None = None
 ) -> Run:
-    """Evaluate a plan over streams, as `plans.run` does."""
+    """Evaluate a query over streams, as `plans.run` does."""
     with scratch() as directory:
-        return _TreeSimulation(plan, streams, slower, blocking, slices or plans.SLICES, directory).run()
+        return _Product(query, streams, slower, blocking, slices or SLICES, directory).run()
 
 
-class _TreeSimulation(Simulation):
+class _Product(Simulation):
     def __init__(
-        self, plan: TreePlan, streams: Mapping[str, Stream], slower: float, blocking: float, slices: int, place: Path
+        self, query: Query, streams: Mapping[str, Stream], slower: float, blocking: float, slices: int, place: Path
     ) -> None:
-        super().__init__(plan.name, streams, slower, blocking, slices)
-        options = Options.parse({"query": plan.query, **{f"source.{name}.format": "arrow" for name in streams}})
+        super().__init__(query.name, streams, slower, blocking, slices)
+        options = Options.parse({**query.options, **{f"source.{name}.format": "arrow" for name in streams}})
         spec = plan_join(options, [streams[source.alias].rows.schema for source in options.sources])
-        tree = trees.parse(plan.tree, spec)
-        state = PartitionState.empty(tree, trees.layout(spec, tree), {}, tracked=True)
-        limit = OverflowPlan(plan.memory_bytes, plan.flush, blocking_rows=0, fuel_bytes=1 << 62)
-        counts = BatchCounts([0] * len(spec.inputs))
-        batch = BatchPlan(tree, overflow=limit)
-        store = StateStore(str(place), 0)
-        self._pipeline = Pipeline(state, store, batch, 1, "run", counts, lambda: 0.0, lambda state: None)
-        self._disk = plan.disk
+        costs = Costs(HASH_SECONDS * slower, MOVE_SECONDS * slower, COMPARISON_SECONDS * slower)
+        self._spec, self._disk, self._slower = spec, query.disk, slower
+        self._planner = Planner(spec, options.settings, costs)
+        self._plan = Plan(trees.chosen(options.settings.plan, spec))
+        tree = self._plan.tree
+        self._state = PartitionState.empty(tree, trees.layout(spec, tree), {}, tracked=True)
+        self._store, self._version = StateStore(str(place), 0), 0
+        self._counts, self._done, self._flushed = self._nothing(), Work(), 0
         self._numbers = {spec.sources[input.source].alias: n for n, input in enumerate(spec.inputs)}
-        self._arriving: dict[int, list[pa.RecordBatch]] = {}  # in this slice, by the number of the input
-        self._held = False  # whether inputs waited in the last slice
-        self._disk_rows = 0
+        self._arriving: dict[str, list[pa.RecordBatch]] = {}  # what the next batch may take in, by stream
+        self._arrived = [0] * len(spec.inputs)  # rows so far
+        self._began = self._took = self._free = 0.0  # when the last batch began, what its arrivals took, what is free
+
+    def _nothing(self) -> BatchCounts:
+        return BatchCounts([0] * len(self._spec.inputs))
+
+    # --- batches ---
 
     def arrive(self, stream: str, rows: pa.RecordBatch) -> None:
-        self._arriving.setdefault(self._numbers[stream], []).append(rows)
+        self._arriving.setdefault(stream, []).append(rows)
+        self._arrived[self._numbers[stream]] += rows.num_rows
 
     def slice_ended(self) -> None:
-        decision = self._decide()
-        waiting = frozenset() if self._held else decision.waiting
-        now = [(n, rows) for n, batches in sorted(self._arriving.items()) if n not in waiting for rows in batches]
-        self._arriving = {n: batches for n, batches in self._arriving.items() if n in waiting}
-        self._held = bool(self._arriving)
-        flushed = self._pipeline.counts.rows_flushed
-        self._give(self._pipeline.arrivals(iter(now), (0, 1)))
-        self._disk_rows += self._pipeline.counts.rows_flushed - flushed
-        for work in decision.work:
-            if work.urgent:
-                self._perform(work)
-
-    def _decide(self) -> manager.Decision:
-        if self._disk == "root down":
-            return manager.decide(self._committed(), ONE_PIECE, frozenset(self._arriving), ended=False)
-        if self._disk == "leaf first":
-            for operator in reversed(self._committed()):
-                planned = manager.plan_work(operator.place.spec, operator.figures, ONE_PIECE, ended=False)
-                if planned:
-                    number = operator.place.number
-                    work = tuple(DiskWork(w.buckets, w.visited, urgent=True, operator=number) for w in planned)
-                    return manager.Decision(work=work)
-        return manager.Decision()
+        self._batch(ended=False)
 
     def disk_work(self, ended: bool) -> bool:
-        if ended and self._arriving:  # what waited in the last slice
-            self._held = True
-            self.slice_ended()
-            return True
-        work = manager.decide(self._committed(), ONE_PIECE, frozenset(), ended).work
-        for piece in work:
-            self._perform(piece)
-        return bool(work)
+        return self._batch(ended)
 
-    def _perform(self, work: DiskWork) -> None:
-        operator = self._pipeline.state.operators[work.operator]
-        groups, flushed = operator.groups, self._pipeline.counts.rows_flushed
-        if work.visited is not None:
-            self._disk_rows += int(groups.disk[work.visited, list(work.buckets)].sum())
-        else:
-            rows = groups.resident + groups.disk
-            for i in range(len(rows)):
-                self._disk_rows += int(rows[i, list(work.buckets)].sum() if i in groups.main else rows[i].sum())
-        self._give(self._pipeline.disk_work(work))
-        self._disk_rows += self._pipeline.counts.rows_flushed - flushed
+    def _batch(self, ended: bool) -> bool:
+        """One micro-batch; False where there is nothing to do."""
+        committed = self._store.manifest(self._version) if self._version else None
+        rates = [rows / max(self._now, 1e-9) for rows in self._arrived]
+        planned = self._planner.next_batch(self._plan, [committed], self._arriving, rates, ended, self._spare())
+        if not self._arriving and not planned.has_debt:
+            return False
+        plan = self._compared(planned.plan, committed)
+        waiting = () if plan.overflow is None else plan.overflow.waiting
+        now = {name: batches for name, batches in self._arriving.items() if name not in waiting}
+        self._arriving = {name: batches for name, batches in self._arriving.items() if name in waiting}
+        self._plan = plan
+        self._run([(self._numbers[name], rows) for name, batches in sorted(now.items()) for rows in batches])
+        return True
+
+    def _spare(self) -> float:
+        """As the reader measures it: the time since the last batch that its arrivals did not take, if any was free.
+
+        It rises over some batches and falls at once; a batch without arrivals says nothing.
+        """
+        began, self._began = self._began, self._now
+        ended = self._samples[-1][0]  # the last batch
+        if self._took:
+            found = (self._now - began - self._took) / self._took if self._now > ended else 0.0
+            self._free = min(found, self._free + 0.3 * (found - self._free))
+        return self._free
+
+    def _run(self, arriving: list[tuple[int, pa.RecordBatch]]) -> None:
+        """What a task does (`spark_mjoin.task`)."""
+        plan, version = self._plan.of_partition(0, 1), self._version + 1
+        batch = Pipeline(
+            self._state, self._store, plan, version, ATTEMPT, self._counts, self._clock, lambda state: None
+        )
+        if batch.state.tree != plan.tree:
+            self._give(replan(batch, self._spec, plan.tree))
+        self._give(batch.arrivals(iter(arriving), (0, 1)))
+        self._give(batch.planned_work())
+        self._state = batch.state
+        self._counts.memory_bytes = batch.state.nbytes()
+        self._store.commit(batch.state, version, {}, self._counts, ATTEMPT)
+        self._done, self._flushed, self._took = self.work(), self.rows_flushed(), self._counts.memory_to_memory.seconds
+        self._version, self._counts = version, self._nothing()
 
     def _give(self, batches: Iterator[pa.RecordBatch]) -> None:
         for rows in batches:
             self.results += rows.num_rows
 
-    def _committed(self) -> list[manager.Committed]:
-        """What a task would have committed about each operator."""
-        return [
-            manager.Committed(
-                operator.place,
-                {
-                    "residency": operator.residency.to_json(),
-                    "groups": operator.groups.to_json(),
-                    "segments": [segment.to_json() for segment in operator.segments],
-                },
-            )
-            for operator in self._pipeline.state.operators
-        ]
+    # --- other ways to do disk work ---
+
+    def _compared(self, plan: Plan, committed: dict[str, Any] | None) -> Plan:
+        """The plan with the disk work of the way that is looked at."""
+        if self._disk == "planned" or plan.overflow is None or not self._arriving:
+            return plan
+        work = self._leaf_first(plan.overflow, committed) if self._disk == "leaf first" else ()
+        return replace(plan, overflow=replace(plan.overflow, work=(work,), waiting=()))
+
+    def _leaf_first(self, overflow: Overflow, committed: dict[str, Any] | None) -> tuple[DiskWork, ...]:
+        places = [] if committed is None else list(self._planner.layout(committed))
+        for place in reversed(places):
+            figures = committed["operators"][place.number] if committed else {}
+            if planned := manager.plan_work(place.spec, figures, overflow.fuel_bytes, ended=False):
+                return tuple(replace(work, urgent=True, operator=place.number) for work in planned)
+        return ()
+
+    # --- time ---
+
+    def _clock(self) -> float:
+        return self.work().seconds(self._slower)
 
     def work(self) -> Work:
-        counts = self._pipeline.counts
+        """Rows are written when they leave memory, as in the papers, and read by visits and passes."""
+        counts = self._counts
         done = [*(phase.work for phase in counts.phases), *counts.below.values()]
-        return sum(map(Work.of, done), Work(disk_rows=self._disk_rows))
+        read = counts.disk_to_disk.work.moves + counts.disk_to_memory.work.moves
+        return sum(map(Work.of, done), Work(disk_rows=counts.rows_flushed + read)) + self._done
 
     def rows_flushed(self) -> int:
-        return self._pipeline.counts.rows_flushed
+        return self._flushed + self._counts.rows_flushed
 
     def comparisons(self) -> tuple[int, ...]:
         return ()

@@ -16,7 +16,7 @@ import numpy as np
 from benchmarks.paper.inputs import MS, Stream, attribute, batch, poisson
 from benchmarks.paper.machine import AHEAD
 from benchmarks.paper.outcome import Outcome, Panel, at_least, at_most, behind, complete
-from benchmarks.paper.pipelines import Disk, TreePlan, run_tree
+from benchmarks.paper.pipelines import Disk, Query, run_query
 
 ROW_BYTES = 30  # of memory, per row of the inputs
 TIMES, BEHIND = 12.0, 0.005  # bars
@@ -26,7 +26,7 @@ QUERY = (
     "WHERE a.k = b.k AND b.k = c.k AND c.k = d.k"
 )
 DISK: dict[Disk, str] = {
-    "root down": "state manager, from the root down",
+    "planned": "state manager, from the root down",
     "leaf first": "leaf first",
     "blocked": "only when all inputs block",
 }
@@ -35,8 +35,15 @@ DISK: dict[Disk, str] = {
 def pipeline(scale: float) -> Outcome:
     streams, length = upper_inputs_block(scale)
     memory = ROW_BYTES * sum(stream.seconds.size for stream in streams.values())
-    plans = [TreePlan(name, QUERY, "(((a b) c) d)", memory, "adaptive", disk) for disk, name in DISK.items()]
-    managed, *others = runs = [run_tree(plan, streams, AHEAD, BLOCKING) for plan in plans]
+    options = {
+        "query": QUERY,
+        "plan": "(((a b) c) d)",
+        "memory": str(memory),
+        "diskFuel": "1",
+        "blockingThreshold": "1",
+    }
+    queries = [Query(name, options, disk) for disk, name in DISK.items()]
+    managed, *others = runs = [run_query(query, streams, AHEAD, BLOCKING) for query in queries]
     bounds = [0.0, length, 2 * length, managed.arrived]
     blocked = [r.between(length, 2 * length) for r in runs]
     checks = [

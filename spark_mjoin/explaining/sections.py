@@ -18,6 +18,7 @@ from spark_mjoin.planner.choice import HORIZON_SECONDS, room_of
 from spark_mjoin.planner.costs import Costs
 from spark_mjoin.planner.plan import Overflow
 from spark_mjoin.planner.statistics import Pair, Statistics
+from spark_mjoin.state.buckets import bucket_classes
 
 MOST_PAIRS = 15  # of inputs, that are all shown
 
@@ -354,13 +355,19 @@ def shedding(spec: JoinSpec, settings: Settings) -> list[str]:
     return drawing.titled("GIVEN UP UNDER OVERLOAD", lines)
 
 
+def _stars(spec: JoinSpec) -> list[str]:
+    """The inputs that are flushed together, and the key by which they are."""
+    classes = bucket_classes(spec)
+    members = {c: [i.alias for i, own in zip(spec.inputs, classes, strict=True) if own == c] for c in classes}
+    return [f"({' '.join(aliases)}) by {drawing.key_name(c)}" for c, aliases in members.items()]
+
+
 def policies(spec: JoinSpec, settings: Settings) -> list[str]:
     if settings.overflow in ("shed", "shrink"):
         return []
-    apply = [name for name in flush.REGISTRY if name != "coordinated" or spec.star_class is not None]
-    lines = [f"{INDENT}apply: {', '.join(apply)}"]
+    lines = [f"{INDENT}apply: {', '.join(flush.REGISTRY)}"]
     if spec.star_class is None:
-        lines.append(f"{INDENT}does not apply: coordinated, which needs a key that all inputs have")
+        lines.append(f"{INDENT}coordinated takes the same bucket of {', '.join(_stars(spec))}")
     if settings.memory_bytes is None:
         lines.append(f"{INDENT}in force: none, since 'memory' is not set; it would be {settings.flush}")
     elif settings.overflow == "fail":

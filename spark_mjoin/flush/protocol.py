@@ -12,6 +12,7 @@ from typing import Protocol
 import numpy as np
 
 from spark_mjoin.model import Array
+from spark_mjoin.state.buckets import bucket_classes
 from spark_mjoin.state.groups import Groups
 from spark_mjoin.state.operator import OperatorState
 from spark_mjoin.state.residency import Victim
@@ -25,6 +26,7 @@ class Residents:
     row_bytes: list[float]  # per input, the mean size of a row with its share of the indexes
     arrived: list[Array]  # per input and row, the number of events before its arrival
     events: int
+    classes: list[int]  # per input, the key class of its buckets: inputs with the same one form a star
     operator: int = 0
     worth: float = 1.0  # results of the whole join that one of the operator's is expected to lead to
 
@@ -32,7 +34,8 @@ class Residents:
     def of(state: OperatorState, worth: float = 1.0) -> Residents:
         sizes = [table.nbytes() / max(table.rows, 1) for table in state.tables]
         arrived = [table.arrived for table in state.tables]
-        return Residents(state.groups, sizes, arrived, state.residency.events, state.place.number, worth)
+        classes = bucket_classes(state.spec)
+        return Residents(state.groups, sizes, arrived, state.residency.events, classes, state.place.number, worth)
 
     def bytes(self) -> Array:
         """Bytes per input and bucket."""

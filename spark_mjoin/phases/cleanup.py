@@ -36,20 +36,34 @@ def clean(
     probing: Probing | None = None,
 ) -> Iterator[pa.RecordBatch]:
     """Give out what is missing in some buckets of the main class; all rows must be in segments."""
-    probing, passed = probing or Probing.unplanned(state.spec), Passed.over(state, buckets)
+    probing = probing or Probing.unplanned(state.spec)
     if is_one_piece(state, buckets, area) or share_a_key(state):
-        for parts in divide(state, store, buckets, area):
-            yield from _join(state, store, parts, passed, phase, probing)
-            give_back()
+        for some in _alike(state, buckets):
+            passed = Passed.over(state, some)
+            for parts in divide(state, store, some, area):
+                yield from _join(state, store, parts, passed, phase, probing)
+                give_back()
     else:
 
         def missing(tables: Sequence[Table], found: Iterator[Bound]) -> Iterator[pa.RecordBatch]:
             flushed = [state.residency.flushed(i, table.buckets, table.arrived) for i, table in enumerate(tables)]
             yield from _give_out(state, tables, not_out_yet(state, tables, flushed, found))
 
+        passed = Passed.over(state, buckets)
         yield from Pass(state, store, tuple(buckets), area, phase, probing, passed, missing).results()
     state.residency.clean(buckets, state.groups.main)
     state.groups.passed(buckets)
+
+
+def _alike(state: OperatorState, buckets: Sequence[int]) -> list[list[int]]:
+    """The buckets in which a pass was before, and the others: where one was, rows are read twice, old and new ones.
+
+    All together where an input has no buckets of the main class: it would be read for both.
+    """
+    again = state.residency.cleaned[list(buckets)] > 0
+    if len(state.groups.main) < len(state.tables) or again.all() or not again.any():
+        return [list(buckets)]
+    return [[b for b, cleaned in zip(buckets, again, strict=True) if cleaned == wanted] for wanted in (True, False)]
 
 
 def is_due(state: OperatorState) -> bool:

@@ -205,6 +205,16 @@ class Pipeline:
             if debt:
                 yield from self.disk_work(DiskWork(debt, operator=operator.place.number))
 
+    def planned_work(self) -> Iterator[pa.RecordBatch]:
+        """The disk work of the plan, as far as the fuel goes; where many rows came, only what is urgent."""
+        if self.overflow is None:
+            return
+        fuel, blocked = self.overflow.fuel_bytes, sum(self.counts.rows_in) < self.overflow.blocking_rows
+        for work in self.overflow.work:
+            if fuel > 0 and (work.urgent or blocked):
+                fuel -= self.state.operators[work.operator].stored_bytes(work.buckets, work.visited)
+                yield from self.disk_work(work)
+
     def disk_work(self, work: DiskWork) -> Iterator[pa.RecordBatch]:
         """One pass or visit; what it gives goes up."""
         operator, probing, area = self.state.operators[work.operator], self.probing[work.operator], self.area

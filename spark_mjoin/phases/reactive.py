@@ -38,6 +38,7 @@ def visit(
     probing = probing or Probing.unplanned(spec)
     for piece in _pieces(state, store, input, bucket, area):
         phase.peak_bytes = max(phase.peak_bytes, piece.nbytes())
+        phase.work.moves += piece.rows
         tables = [piece if i == input else table for i, table in enumerate(state.tables)]
         order = probing.order(input, [table.rows for table in tables], state.edges, {})
         flushed = [

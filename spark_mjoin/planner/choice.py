@@ -11,8 +11,8 @@ Orders are looked at for every batch; those of joins of more than FEW_INPUTS, wh
 have come as NEWS of those that are there.
 
 Trees are the planner's choice unless option `plan` is given. Before there are rows the choice rests on what the user
-expects (`expectedRowsPerSecond`, `expectedSelectivity`); without that all inputs are in one MJoin. Where rows have left
-memory, or would have to for the sake of intermediate results, none are stored; nor where too many rows are an error:
+expects (`expectedRowsPerSecond`, `expectedSelectivity`); without that all inputs are in one MJoin. With a budget the
+disk work that intermediate results cause is part of a tree's cost. Where too many rows are an error none are stored:
 how many there will be is only an estimate, and the inputs alone may fit.
 
 Pure but for what it remembers: when it last looked at the tree. Rates come from outside. The decision is part of the
@@ -38,6 +38,8 @@ LOOKING_SECONDS = {2: 0.0, 3: 0.002, 4: 0.005, 5: 0.02, 6: 0.1, 7: 0.6}  # by in
 MOST_LOOKING_SECONDS = 1.2
 FEW_INPUTS = 5
 NEWS = 0.1
+ROWS_SHARE = 0.75  # of the memory, for rows; the rest is for disk work (phases.overflow)
+SPARE_USED = 0.5  # of the time that batches leave free, for disk work: input may grow, and disk work take longer
 HORIZON_SECONDS = 600.0  # that a choice is expected to hold
 
 Committed = Sequence[Mapping[str, Any] | None]  # the newest manifest of every partition, None where there is none
@@ -60,12 +62,19 @@ class Planner:
     _judged_rows: int = field(default=-1, init=False)  # when the tree was last looked at
 
     def next_batch(
-        self, before: Plan, committed: Committed, moving: Iterable[str], rates: Sequence[float], ended: bool
+        self,
+        before: Plan,
+        committed: Committed,
+        moving: Iterable[str],
+        rates: Sequence[float],
+        ended: bool,
+        spare: float = 0.0,
     ) -> Planned:
         """The plan of the next batch.
 
         before: of the last one; moving: the sources that have new rows; rates: rows per second of each input, 0.0 where
-        nobody knows; ended: no more will come than what is there.
+        nobody knows; ended: no more will come than what is there; spare: seconds that batches lately left free, for
+        each that arrivals took.
         """
         moving = frozenset(moving)
         # Without new rows there may be no batch at all, and none that another plan would pay for.
@@ -79,7 +88,7 @@ class Planner:
                 scans, ways = self.access(tree, replace(before, orders=planned), committed, briefly=True)
         reasons += [f"probing order of {c.reason}" for c in choices if c.changed]
         reasons += [f"access to {way.reason}" for way in ways if way.changed]
-        overflow, has_debt = self._overflow(tree, before, committed, moving, ended)
+        overflow, has_debt = self._overflow(tree, before, committed, moving, ended, spare)
         turns = self.schedule(before, rates)
         if turns.schedule != before.schedule:
             reasons.append(f"scheduling {scheduling.render(turns.schedule, self.aliases)}: {turns.reason}")
@@ -123,21 +132,23 @@ class Planner:
 
     def choice(self, before: Plan, committed: Committed, statistics: Statistics) -> decompose.Choice:
         current = before.tree if any(committed) else None
-        room = self._room(committed)
+        room, most = self._room(committed, statistics.rows), self._most_stored()
         wanted = None if self.settings.plan is None else trees.parse(self.settings.plan, self.spec)
-        return decompose.choose(self.spec, statistics, self.costs, HORIZON_SECONDS, current, room, wanted)
+        return decompose.choose(self.spec, statistics, self.costs, HORIZON_SECONDS, current, most, wanted, room)
 
-    def _room(self, committed: Committed) -> float:
-        """How many intermediate rows there may be, over the rows of inputs: as many again have to fit besides."""
+    def _most_stored(self) -> float:
+        """How many intermediate rows there may be, over the rows of inputs."""
+        spills = self.settings.memory_bytes is None or self.settings.overflow == "spill"
+        return decompose.MOST_STORED if spills else 0.0  # more than fits is an error then, or rows that are given up
+
+    def _room(self, committed: Committed, rows: Sequence[float]) -> decompose.Room:
+        """How many rows of inputs fit into memory, judged by what those that are there take."""
         budget, found = self.settings.memory_bytes, [m for m in committed if m is not None]
-        if budget is None:
-            return decompose.MOST_STORED
-        if self.settings.overflow != "spill":  # more than fits is an error then, or rows that are given up
-            return 0.0
-        if any(map(has_overflowed, found)):
-            return 0.0
-        used = sum(m["batch"]["memoryUsedBytes"] for m in found)
-        return max(0.0, min(decompose.MOST_STORED, (budget - used) / used - 1)) if used else decompose.MOST_STORED
+        resident = sum(m["batch"]["numRowsInMemory"] for m in found)
+        if budget is None or not resident or not any(rows):
+            return decompose.Room()
+        row_bytes = sum(m["batch"]["memoryUsedBytes"] for m in found) / resident
+        return decompose.Room(ROWS_SHARE * budget / max(row_bytes, 1.0), any(map(has_overflowed, found)))
 
     # --- probing orders --------------------------------------------------------------------------------------
 
@@ -203,7 +214,7 @@ class Planner:
     # --- memory and disk -------------------------------------------------------------------------------------
 
     def _overflow(
-        self, tree: Tree, before: Plan, committed: Committed, moving: frozenset[str], ended: bool
+        self, tree: Tree, before: Plan, committed: Committed, moving: frozenset[str], ended: bool, spare: float
     ) -> tuple[Overflow | None, bool]:
         """How the batch keeps to its memory; None where everything stays there, as it always has."""
         settings, spec = self.settings, self.spec
@@ -213,18 +224,30 @@ class Planner:
         alias_of = [spec.sources[i.source].alias for i in spec.inputs]
         arriving = frozenset(n for n, alias in enumerate(alias_of) if alias in moving)
         decisions, work = [], []
+        share = settings.disk_share
+        has_time = bool(share) and SPARE_USED * spare > share
+        earned = self._earned(before, committed, SPARE_USED * spare if has_time else share)
         for manifest in committed:
             pairs = [] if manifest is None else zip(self.layout(manifest), manifest["operators"], strict=True)
             operators = [manager.Committed(place, figures) for place, figures in pairs]
-            decisions.append(manager.decide(operators, settings.fuel_bytes, arriving, ended and not arriving))
+            fuel, over = settings.fuel_bytes, ended and not arriving
+            decisions.append(manager.decide(operators, fuel, arriving, over, earned, has_time))
             stays = manifest is None or tree_of(manifest) == tree
             work.append(decisions[-1].work if stays else ())  # a change of plan does all the work that there is
         held = before.overflow is not None and bool(before.overflow.waiting)
         waiting = frozenset() if held else frozenset.intersection(*(d.waiting for d in decisions))
         active = {alias for n, alias in enumerate(alias_of) if n not in waiting}
         sources = [s.alias for s in spec.sources if s.alias in moving and s.alias not in active]
-        planned = replace(Overflow.of(settings, work, sources), memory_bytes=budget)
+        left = int(earned - sum(d.spent for d in decisions) / len(decisions))
+        planned = replace(Overflow.of(settings, work, sources), memory_bytes=budget, earned=left)
         return planned, any(d.work for d in decisions)
+
+    def _earned(self, before: Plan, committed: Committed, rate: float) -> float:
+        """Bytes of disk work that a partition may do besides new input: what is left of before, and what came since."""
+        found = [m for m in committed if m is not None]
+        left = 0 if before.overflow is None else before.overflow.earned
+        fresh = sum(manager.earnings(manifest, rate) for manifest in found) / max(len(found), 1)
+        return min(left + fresh, self.settings.fuel_bytes)
 
     def layout(self, manifest: Mapping[str, Any]) -> tuple[OperatorSpec, ...]:
         """The operators of the plan that a manifest was made by."""

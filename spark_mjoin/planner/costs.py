@@ -28,8 +28,9 @@ Where the formulas of the paper are not taken as they are printed:
   one part on behalf of arrivals in the other. Here D is all that the split saves, and S all that it adds, so that D > S
   if and only if the split needs less time, which is what the paper uses them for.
 
-Not covered: disk work, conditions that are no equalities (the estimates may count them in), skew (it is part of the
-selectivities), and the start of a micro-batch. Pure: no clock, the same estimates give the same figures.
+Not covered: disk work but for its volume (`restoring`), conditions that are no equalities (the estimates may count them
+in), skew (it is part of the selectivities), and the start of a micro-batch. Pure: no clock, the same
+estimates give the same figures.
 """
 
 from __future__ import annotations
@@ -233,6 +234,15 @@ class Model:
         small = sum((self.operator(part) for part in parts if len(part) > 1), Work())
         whole = self.operator(tuple(frozenset((i,)) for i in sorted(first | second)))
         return costs.seconds(self.operator((first, second))), costs.seconds(whole) - costs.seconds(small)
+
+    def restoring(self, tree: Tree) -> Work:
+        """What it takes to put all rows that arrive meanwhile, at every operator, into tables once more."""
+        work = Work()
+        for members in operators(tree):
+            for member in members:
+                stored = self.storing(member, [m for m in members if m is not member], self.found(member, member))
+                work += Work(stored.hashes, stored.moves)  # results are made once, and only read again
+        return work
 
     def rebuilding(self, tree: Tree) -> Work:
         """What it takes to begin with a tree at `start`: read all rows again, and compute and store what it stores.

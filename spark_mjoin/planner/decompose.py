@@ -15,6 +15,11 @@ the single MJoin has no intermediate rows to store, to flush or to restore. For 
 changed only if that saves more than NEAR of what it would go on to cost, and more than the change itself costs. A tree
 whose intermediate rows are expected to exceed MOST_STORED times the inputs' rows is never chosen.
 
+With a memory budget intermediate results cost disk work: they take room, so that more rows of all kinds leave memory,
+and rows on disk have to be put into tables again, PASSES times each. That is added to the work of every tree, by the
+share of its rows that does not fit (`Room`). A change of plan gives out all that is owed first, so where rows are on
+disk it costs a pass over all that the current plan stores besides.
+
 The horizon is how long a choice is expected to hold. While rows arrive, selectivities may stay as they are (keys of a
 fixed domain: twice the rows have twice the partners) or shrink (keys that are unique in each input: twice the rows
 still have one partner). Nobody knows which, so once there are rows the work of the near future, in which they grow by
@@ -26,6 +31,7 @@ Pure: the same statistics give the same choice.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
@@ -39,7 +45,20 @@ EXACT = 7  # inputs up to which every tree is considered
 NEAR = 0.1  # share of the work that a change has to save
 MOST_STORED = 3.0  # intermediate rows over rows of inputs; one of n inputs counts n times, as it has their columns
 GROWTH = 0.05  # of the rows, until when the model is trusted
+PASSES = 2.0  # over rows on disk: at the end of the input, and about as much before
 MOST_SHOWN = 8  # candidates in a choice
+
+
+@dataclass(frozen=True)
+class Room:
+    """The memory that there is, in rows of inputs; infinite without a budget."""
+
+    rows: float = math.inf
+    overflowed: bool = False  # whether rows are on disk now
+
+    def share_on_disk(self, stored_rows: float) -> float:
+        """Of so many rows, how many do not fit."""
+        return max(0.0, 1 - self.rows / stored_rows) if stored_rows else 0.0
 
 
 @dataclass(frozen=True)
@@ -68,10 +87,12 @@ def choose(
     current: Tree | None = None,
     most_stored: float = MOST_STORED,
     wanted: Tree | None = None,
+    room: Room = Room(),
 ) -> Choice:
     """The tree to run for the next `horizon` seconds; `current` is what runs, None before the first batch.
 
-    `most_stored` is MOST_STORED unless memory is short; `wanted` is a tree that is to be among the candidates.
+    `most_stored` is 0.0 where nothing but the inputs may be stored; `wanted` is a tree that is to be among the
+    candidates; `room` is what a memory budget has for rows.
     """
     count = len(spec.inputs)
     single: Tree = tuple(range(count))
@@ -88,11 +109,14 @@ def choose(
     end, times = near_future(estimates, horizon)
     model = Model(spec, estimates if any(rows) else estimates.with_rows(end), rows, end)
     search = _Search(model, costs, most_stored * sum(end))
-    found = search.exact(count) if count <= EXACT else search.climb(single)
+    found = search.exact(count, math.isfinite(room.rows)) if count <= EXACT else search.climb(single)
     named = (single, stay) if wanted is None else (single, stay, wanted)
     trees = list(dict.fromkeys([*found, *named]))
     fresh = running is None or not any(rows)
-    every = sorted((_candidate(model, costs, t, times, fresh or t == running) for t in trees), key=_rank)
+    settling = costs.seconds(model.rebuilding(stay)) if room.overflowed else 0.0
+    every = sorted(
+        (_candidate(model, costs, t, times, fresh or t == running, room, sum(end), settling) for t in trees), key=_rank
+    )
     allowed = [c for c in every if c.stored_rows <= search.most_stored]
     best, alone = allowed[0], next(c for c in every if c.tree == single)
     if best.seconds > (1 - NEAR) * alone.seconds:
@@ -119,10 +143,15 @@ def _rank(candidate: Candidate) -> tuple[float, float, str]:
     return candidate.seconds, candidate.stored_rows, str(candidate.tree)
 
 
-def _candidate(model: Model, costs: Costs, tree: Tree, times: float, free: bool) -> Candidate:
-    work = model.tree(tree).times(times)
-    change = 0.0 if free else costs.seconds(model.rebuilding(tree))
-    return Candidate(tree, costs.seconds(work), work, model.stored(tree), change)
+def _candidate(
+    model: Model, costs: Costs, tree: Tree, times: float, free: bool, room: Room, inputs: float, settling: float
+) -> Candidate:
+    """settling: seconds to give out what the current plan owes from disk, before another can begin."""
+    stored = model.stored(tree)
+    on_disk = model.restoring(tree).times(PASSES * room.share_on_disk(inputs + stored))
+    work = (model.tree(tree) + on_disk).times(times)
+    change = 0.0 if free else settling + costs.seconds(model.rebuilding(tree))
+    return Candidate(tree, costs.seconds(work), work, stored, change)
 
 
 def _verdict(
@@ -168,12 +197,15 @@ class _Search:
 
     # --- every tree ---
 
-    def exact(self, count: int) -> list[Tree]:
-        """For every way to part all inputs at the root, the cheapest tree that does not store too much."""
+    def exact(self, count: int, all_superior: bool) -> list[Tree]:
+        """For every way to part all inputs at the root, the cheapest tree that does not store too much.
+
+        all_superior: those too that take longer and store less, which matters where memory is short.
+        """
         found = [
             (entry.seconds, entry.stored, str(entry.tree), entry.tree)
             for parts in self._parts(frozenset(range(count)))
-            for entry in self._joined(parts)[:1]
+            for entry in self._joined(parts)[: None if all_superior else 1]
         ]
         return [tree for *_, tree in sorted(found)]
 

@@ -9,12 +9,19 @@ no new ones. An operator of the plan is in one of three modes in a batch:
 
 `decide` goes from the root down, as the paper does (figure 2): the first operator whose disk work promises more results
 of the whole join per byte than its memory work goes to disk, those below it wait, the others go on. Those that wait get
-no new input: their sources are not read on in that batch, and never in two batches in a row. For all others new input
-goes first in a batch; where the plan is a single operator, disk work is done if that leaves time (`blockingThreshold`).
+no new input: their sources are not read on in that batch, and never in two batches in a row. A plan of one operator is
+the simplest case: it goes to disk, and nobody waits.
+
+Disk work in a batch with new input delays the input that comes next, and an early pass has to be repeated for rows that
+come later. So such work is *urgent*, which a task does whatever arrives, only as far as it was earned: arriving rows
+earn fuel by their bytes (`earnings`): a small share of them (`diskShare`), for work that promises more than new input
+does; and where batches leave time free, as much as fits into half of it, for any disk work, since it delays nothing.
+Other work is done if a batch brings few rows (`blockingThreshold`) or none.
 """
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from enum import Enum
@@ -29,6 +36,8 @@ from spark_mjoin.state.groups import Groups
 MOST_RECORDS = 4096  # departures and visits that a partition keeps before a pass is due, whatever arrives
 MOST_HELD = 1 / 3  # of the rows in segments that may wait for a pass to be dropped: so what is on disk stays bounded
 NOTHING = -1.0  # the outlook of new input where there is none, and of a disk with nothing to do
+LEAST_WORTH = 1e-9
+LEAST_SHARE = 1 / 16  # of what passes would read, that has to be earned before there is one while input is waiting
 MOST_VISITS = 16  # pieces of disk work in one batch, apart from passes
 
 
@@ -59,6 +68,7 @@ class Decision:
     modes: tuple[Mode, ...] = ()
     work: tuple[DiskWork, ...] = ()
     waiting: frozenset[int] = frozenset()  # inputs of the join that should not be read on
+    spent: float = 0.0  # of what was earned, by work that is urgent because it promises more than new input
 
 
 def assign(places: Sequence[OperatorSpec], outlooks: Sequence[Outlook]) -> tuple[Mode, ...]:
@@ -78,12 +88,28 @@ def assign(places: Sequence[OperatorSpec], outlooks: Sequence[Outlook]) -> tuple
     return tuple(modes)
 
 
-def decide(operators: Sequence[Committed], fuel_bytes: int, arriving: frozenset[int], ended: bool) -> Decision:
+def earnings(manifest: Mapping[str, Any], rate: float) -> float:
+    """The bytes of urgent disk work that the last batch of a partition has earned, at so many for each that arrived."""
+    segments = [s for operator in manifest["operators"] for s in operator["segments"]]
+    row_bytes = sum(s["bytes"] for s in segments) / max(1, sum(s["end"] - s["start"] for s in segments))
+    return float(sum(manifest["batch"]["rowsIn"]) * row_bytes * rate)
+
+
+def decide(
+    operators: Sequence[Committed],
+    fuel_bytes: int,
+    arriving: frozenset[int],
+    ended: bool,
+    earned: float = math.inf,
+    has_time: bool = False,
+) -> Decision:
     """A mode for every operator, given in preorder, and the disk work of one of them: no two work on disk in a batch.
 
-    arriving are the inputs of the join that have new rows. Where no operator promises more from disk, one that has
-    anything left there may use what time new input leaves: the first from the root, or, where no input will come any
-    more (ended), the first from the leaves, since what it gives is more work above.
+    arriving are the inputs of the join that have new rows, earned the bytes of disk work that may be done all the same.
+    has_time: batches leave time free, so that this work need not promise more than new input, which it does not delay.
+    Where no operator promises more from disk, one that has anything left there may use what time new input leaves: the
+    first from the root, or, where no input will come any more (ended), the first from the leaves, since what it gives
+    is more work above.
     """
     places = [o.place for o in operators]
     candidates = [_Candidates.of(o.place.spec, o.figures) for o in operators]
@@ -93,23 +119,27 @@ def decide(operators: Sequence[Committed], fuel_bytes: int, arriving: frozenset[
         for c, worth, place in zip(candidates, worths, places, strict=True)
     ]
     modes = assign(places, outlooks)
-    planned = [_work(c, fuel_bytes, ended) for c in candidates]
-    busy = [n for n, work in enumerate(planned) if work]
+    busy = [n for n, c in enumerate(candidates) if c is not None and c.passes]
     if not busy:
         return Decision(modes)
     if ended or Mode.ON_DISK not in modes:
         worker = busy[-1] if ended else busy[0]
-        return Decision(modes, _of_operator(planned[worker], worker, urgent=False))
+        free = earned if has_time and arriving else 0.0
+        work, spent = _work(candidates[worker], worker, fuel_bytes, ended, bar=0.0, earned=free)
+        return Decision(modes, work, spent=spent)
     worker = modes.index(Mode.ON_DISK)
-    switched = bool(arriving) and len(operators) > 1
+    bar, free = outlooks[worker].memory / max(worths[worker], LEAST_WORTH), earned if arriving else 0.0
+    if has_time:
+        bar = 0.0
+    elif free < min(LEAST_SHARE * _bytes_of_passes(candidates[worker]), fuel_bytes):
+        free = 0.0  # a pass opens all segments, so many small ones would cost more than they read
+    work, spent = _work(candidates[worker], worker, fuel_bytes, ended, bar, free)
+    if arriving and not spent:
+        return Decision(modes, work)
     waiting = frozenset(
         i for place, mode in zip(places, modes, strict=True) if mode is Mode.LOW_PRIORITY for i in place.inputs
     )
-    return Decision(modes, _of_operator(planned[worker], worker, urgent=switched), waiting)
-
-
-def _of_operator(work: Sequence[DiskWork], operator: int, urgent: bool) -> tuple[DiskWork, ...]:
-    return tuple(replace(w, operator=operator, urgent=w.urgent or urgent) for w in work)
+    return Decision(modes, work, waiting, spent)
 
 
 def _worths(places: Sequence[OperatorSpec], candidates: Sequence[_Candidates | None]) -> list[float]:
@@ -129,7 +159,7 @@ def plan_work(spec: JoinSpec, figures: Mapping[str, Any], fuel_bytes: int, ended
 
     ended: no input will come any more, so parts of the answer are of no use, and passes give all of it.
     """
-    return _work(_Candidates.of(spec, figures), fuel_bytes, ended)
+    return _work(_Candidates.of(spec, figures), 0, fuel_bytes, ended)[0]
 
 
 def _outlook(candidates: _Candidates | None, worth: float, arriving: bool) -> Outlook:
@@ -141,24 +171,49 @@ def _outlook(candidates: _Candidates | None, worth: float, arriving: bool) -> Ou
     return Outlook(worth * groups.all_results / max(arrived_bytes, 1.0) if arriving else NOTHING, disk)
 
 
-def _work(candidates: _Candidates | None, fuel_bytes: int, ended: bool) -> tuple[DiskWork, ...]:
+def _bytes_of_passes(candidates: _Candidates | None) -> float:
+    """What a pass over everything that is owed would read."""
+    return 0.0 if candidates is None else float(sum(cost for _, cost, _ in candidates.passes))
+
+
+def _work(
+    candidates: _Candidates | None,
+    operator: int,
+    fuel_bytes: int,
+    ended: bool,
+    bar: float = math.inf,
+    earned: float = 0.0,
+) -> tuple[tuple[DiskWork, ...], float]:
+    """The disk work of an operator, and the bytes of what is urgent in it because it gives more per byte than `bar`.
+
+    The last piece may cost more than there is left, of the fuel and of what was earned: pieces are not divided.
+    """
     if candidates is None or not candidates.passes:
-        return ()
-    passes, urgent = candidates.passes, candidates.records > MOST_RECORDS or candidates.held > MOST_HELD
-    visits = [] if ended or urgent else candidates.visits()
-    work, fuel, chosen = list[DiskWork](), float(fuel_bytes), list[int]()
-    for _, cost, option in sorted([*passes, *visits], key=lambda c: (-c[0], c[2].visited is not None, c[2].buckets)):
+        return (), 0.0
+    due = candidates.records > MOST_RECORDS or candidates.held > MOST_HELD
+    visits = [] if ended or due else candidates.visits()
+    fuel, spent = float(fuel_bytes), 0.0
+    passes: dict[bool, list[int]] = {True: [], False: []}  # the buckets, by whether that is urgent
+    visited: list[DiskWork] = []
+    options = [*candidates.passes, *visits]
+    for score, cost, option in sorted(options, key=lambda c: (-c[0], c[2].visited is not None, c[2].buckets)):
         if fuel <= 0:
             break
+        urgent = score > bar and spent < earned
         if option.visited is None:
-            chosen += option.buckets
-            fuel -= cost
-        elif option.buckets[0] not in chosen and len(work) < MOST_VISITS:
-            work.append(option)
-            fuel -= cost
-    if chosen:
-        work.append(DiskWork(tuple(sorted(chosen)), urgent=urgent))
-    return tuple(work)
+            passes[urgent or due] += option.buckets
+        elif option.buckets[0] not in [*passes[True], *passes[False]] and len(visited) < MOST_VISITS:
+            visited.append(replace(option, urgent=urgent))
+        else:
+            continue
+        fuel -= cost
+        spent += cost if urgent else 0.0
+    planned = [
+        *(DiskWork(tuple(sorted(passes[True])), urgent=True) for _ in range(bool(passes[True]))),
+        *visited,
+        *(DiskWork(tuple(sorted(passes[False]))) for _ in range(bool(passes[False]))),
+    ]
+    return tuple(replace(work, operator=operator) for work in planned), spent
 
 
 Scored = tuple[float, float, DiskWork]  # results per byte, bytes, the work

@@ -38,6 +38,7 @@ class Overflow:
     fuel_bytes: int
     work: tuple[tuple[DiskWork, ...], ...] = ()
     waiting: tuple[str, ...] = ()  # sources that were not read on, for the sake of disk work
+    earned: int = 0  # bytes of urgent disk work that arrivals have earned in a partition and that are left
 
     @staticmethod
     def of(settings: Settings, work: Sequence[tuple[DiskWork, ...]] = (), waiting: Sequence[str] = ()) -> Overflow:
@@ -63,13 +64,14 @@ class Overflow:
             "fuel": self.fuel_bytes,
             "work": [[[list(w.buckets), w.visited, w.urgent, w.operator] for w in of] for of in self.work],
         }
+        out |= {"earned": self.earned} if self.earned else {}
         return out | ({"waiting": list(self.waiting)} if self.waiting else {})
 
     @staticmethod
     def from_json(body: Mapping[str, Any]) -> Overflow:
         work = tuple(tuple(DiskWork(tuple(buckets), *rest) for buckets, *rest in of) for of in body["work"])
-        waiting = tuple(body.get("waiting", ()))
-        return Overflow(body["memory"], body["flush"], body["blocking"], body["fuel"], work, waiting)
+        waiting, earned = tuple(body.get("waiting", ())), body.get("earned", 0)
+        return Overflow(body["memory"], body["flush"], body["blocking"], body["fuel"], work, waiting, earned)
 
 
 @dataclass(frozen=True)

@@ -1,8 +1,14 @@
 """Buckets: hash slices of a partition's rows, the unit in which rows leave memory and disk work is done.
 
-Every input has one key class by whose hash its rows fall into buckets. The *main class* is the one that most inputs
-have; in a star join all do, and the same bucket of all inputs holds everything that can join with each other. Every
-combination has one value of the main class, so each belongs to one bucket, on any join graph.
+Every input has one key class by whose hash its rows fall into buckets. Inputs with the same one form a *star*: the
+same bucket of all of them holds everything of theirs that can join with each other. The *main class* is the one that
+most inputs have, and the first star has it; in a star join that is all of them. Every combination has one value of the
+main class, so each belongs to one bucket of it, on any join graph.
+
+    a.x = b.x = c.x  and  c.y = d.y = e.y      stars: a b c by x, d e by y
+
+An input that could be in several stars is in the one that is chosen first. Its rows are in memory once and leave it
+once, so it has one bucket per row; the other star goes without it.
 
 Buckets use other bits of the hash than partitions (the low ones) and slots of an index (the top ones), so neither makes
 the other uneven. Which bits is part of the state's format.
@@ -28,10 +34,22 @@ def main_class(spec: JoinSpec) -> int:
     return members.index(max(members))
 
 
+def bucket_classes(spec: JoinSpec) -> list[int]:
+    """For each input the key class by which its rows fall into buckets.
+
+    Always the class that most of the inputs without one have, so the main class comes first, and stars are large.
+    """
+    out: dict[int, int] = {}
+    while left := [i for i in range(len(spec.inputs)) if i not in out]:
+        having = [sum(c in spec.classes_of(i) for i in left) for c in range(len(spec.classes))]
+        chosen = having.index(max(having))
+        out |= {i: chosen for i in left if chosen in spec.classes_of(i)}
+    return [out[i] for i in range(len(spec.inputs))]
+
+
 def bucket_class(spec: JoinSpec, input: int) -> int:
     """The key class by which an input's rows fall into buckets: the main class where it has it."""
-    main, own = main_class(spec), spec.classes_of(input)
-    return main if main in own else min(own)
+    return bucket_classes(spec)[input]
 
 
 def main_inputs(spec: JoinSpec) -> list[int]:

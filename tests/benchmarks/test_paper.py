@@ -7,15 +7,14 @@ from types import MappingProxyType
 import numpy as np
 import pytest
 
-from benchmarks.paper import orders, plans, resources
+from benchmarks.paper import by_default, experiments, orders, pipelines, plans, resources
 from benchmarks.paper.__main__ import main, show
 from benchmarks.paper.decomposition import decomposition
 from benchmarks.paper.experiments import EXPERIMENTS, Experiment, fluctuating, permjoin, star
 from benchmarks.paper.machine import AHEAD, Work
 from benchmarks.paper.outcome import Check, Outcome, Panel, at_least, at_most, behind
-from benchmarks.paper.pipelines import run_tree
-from benchmarks.paper.plans import run
-from benchmarks.paper.six_way import one_tree, table_2
+from benchmarks.paper.pipelines import run_query
+from benchmarks.paper.six_way import queries, table_2
 from benchmarks.paper.state_manager import pipeline
 from benchmarks.paper.virtual import Run
 
@@ -114,29 +113,30 @@ def test_a_failed_check_is_an_exit_code(
     assert ("FAILED: a claim" if expected else "DOES NOT HOLD") in capsys.readouterr().out
 
 
-def test_figure_15_with_and_without_coordination_and_again(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(plans, "SLICES", 100)
-    streams, compared = table_2(0.05)
-    coordinated, scattered, again = (run(plan, streams, AHEAD) for plan in (*compared[:2], compared[0]))
+def test_figure_15_by_the_options_of_the_product_and_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(pipelines, "SLICES", 60)
+    streams = table_2(0.05)
+    compared = queries(streams)
+    assert {"plan", "flush", "memory"} <= set(compared[0].options)
+    coordinated, scattered, again = (run_query(query, streams, AHEAD) for query in (*compared[:2], compared[0]))
     assert coordinated.total == scattered.total == 10 * 10 * 0.05 * 100_000
-    assert coordinated.before_clean_up > 1.5 * scattered.before_clean_up
+    assert coordinated.at(coordinated.arrived) > 1.1 * scattered.at(scattered.arrived)
     assert np.array_equal(coordinated.seconds, again.seconds) and np.array_equal(coordinated.results, again.results)
     assert coordinated.work == again.work
 
 
-def test_figure_15_as_one_tree_with_one_budget(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(plans, "SLICES", 100)
-    streams, compared = table_2(0.05)
-    divided = run(compared[2], streams, AHEAD)
-    one_budget, managed = (run_tree(plan, streams, AHEAD) for plan in one_tree(compared[2].memory_bytes))
-    assert one_budget.total == managed.total == divided.total
-    assert one_budget.at(divided.arrived) > divided.at(divided.arrived)
-    assert managed.at(divided.arrived) > one_budget.at(divided.arrived)
-
-
 def test_disk_work_in_a_pipeline(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(plans, "SLICES", 100)
-    assert passes(pipeline(0.05), {"the state manager is never behind": 0.1}) == (3, 0)
+    monkeypatch.setattr(pipelines, "SLICES", 100)
+    assert passes(pipeline(0.05), {"while C and D are blocked": 4.0, "the state manager is never behind": 0.1}) == (
+        3,
+        0,
+    )
+
+
+def test_permjoin_by_default_on_one_join() -> None:
+    outcome = by_default.by_default(2_000, {"steady": experiments._steady}, ["planned", "blocked"])
+    for check in outcome.checks:
+        assert check.holds, f"{check.claim}: {check.figures}"
 
 
 def test_figure_17_and_what_the_model_says_of_it(tmp_path: Path) -> None:

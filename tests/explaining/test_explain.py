@@ -143,7 +143,8 @@ def test_policies_that_apply_and_the_one_in_force() -> None:
     assert "in force: coordinated, when rows take more than 3.0 MiB in each partition; a flush leaves 2.4 MiB" in star
     assert "disk work in batches of less than 10,000 rows, up to 256 MiB a batch" in star
     chain = section(explained(join("a b c", CHAIN)), "FLUSH POLICIES")
-    assert "apply: adaptive, largest, random\n" in chain and "does not apply: coordinated" in chain
+    assert "apply: adaptive, coordinated, largest, random\n" in chain
+    assert "coordinated takes the same bucket of (a b) by k1, (c) by k2\n" in chain
     assert "in force: none, since 'memory' is not set; it would be adaptive" in chain
     failing = section(explained(join("a b", on="k", memory="8m", overflow="fail")), "FLUSH POLICIES")
     assert "in force: none, since 'overflow' is fail: the query ends at 8.0 MiB" in failing

@@ -71,10 +71,9 @@ def data_of(case: PromiseCase, tables: list[pa.Table]) -> Rows:
 
 @st.composite
 def overflow_options(draw: st.DrawFn, case: PromiseCase) -> dict[str, str]:
-    star = case.shape in (STAR, PAIR)
     return {
         "memory": draw(st.sampled_from(["1", "20k", "40k"])),
-        "flush": draw(st.sampled_from([p for p in POLICIES if star or p != "coordinated"])),
+        "flush": draw(st.sampled_from(POLICIES)),
         "diskFuel": draw(st.sampled_from(["1", "4k", "1g"])),
         "blockingThreshold": draw(st.sampled_from(["1", "3", "1000"])),
     }

@@ -17,7 +17,7 @@ from spark_mjoin.state.columns import hash_array
 from spark_mjoin.state.progress import Progress
 from tests.examples import examples
 from tests.harness import ABANDONED, ReadAllAvailable, Rows, reader, rows, run, scripted
-from tests.oracle.windows import EXACT_FAULTS, EXTREME, STAR, TIGHT, WindowCase, at_the_ends_of_time, window_cases
+from tests.oracle.windows import EXACT_FAULTS, EXTREME, TIGHT, WindowCase, at_the_ends_of_time, window_cases
 
 POLICIES = sorted(flush.REGISTRY)
 ALL_IN_TIME = st.tuples(st.just("time"), st.sampled_from([1, 2, 3, 5]))
@@ -35,7 +35,7 @@ def engine_rows(case: WindowCase, **options: str) -> Rows:
 def overflow_options(draw: st.DrawFn, case: WindowCase) -> dict[str, str]:
     return {
         "memory": draw(st.sampled_from(["1", "20k", "40k"])),
-        "flush": draw(st.sampled_from([p for p in POLICIES if case.shape == STAR or p != "coordinated"])),
+        "flush": draw(st.sampled_from(POLICIES)),
         "diskFuel": draw(st.sampled_from(["1", "4k", "1g"])),
         "blockingThreshold": draw(st.sampled_from(["1", "3", "1000"])),
     }

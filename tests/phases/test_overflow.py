@@ -13,7 +13,7 @@ import pyarrow as pa
 import pytest
 
 from spark_mjoin import flush, task
-from spark_mjoin.errors import MemoryBudgetError, OptionError, StateError
+from spark_mjoin.errors import MemoryBudgetError, StateError
 from spark_mjoin.phases import cleanup, disk, overflow
 from spark_mjoin.phases.disk import Part
 from spark_mjoin.state.manifests import Manifests
@@ -228,9 +228,13 @@ def test_what_is_owed_from_disk_comes_although_overflow_is_an_error_by_now(tmp_p
     run.check()
 
 
-def test_coordinated_needs_a_common_key(tmp_path: Path) -> None:
-    with pytest.raises(OptionError, match="'coordinated' needs a key that all inputs have"):
-        Run(scripts(1, 1), CHAIN, tmp_path, flush="coordinated")
+def test_coordinated_flushes_the_stars_of_a_chain(tmp_path: Path) -> None:
+    """a and b have a key in common, by which c has none: c goes by its own."""
+    run = Run(scripts(), CHAIN, tmp_path, memory=str(MEMORY), flush="coordinated").to_the_end()
+    run.check()
+    (manifest,) = run.manifests()
+    departures = [{bucket for _, bucket, _ in of} for of in manifest["operators"][0]["residency"]["departures"]]
+    assert departures[0] == departures[1] and departures[2], "all have left, and a and b the same buckets"
 
 
 @pytest.mark.parametrize("change", ["64k", "1m", ""], ids=["less", "more", "none"])

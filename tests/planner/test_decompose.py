@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import replace
 from itertools import product
 from time import process_time
@@ -14,7 +15,7 @@ from benchmarks.paper.trees import Even
 from spark_mjoin.model import Tree
 from spark_mjoin.planner import decompose
 from spark_mjoin.planner.costs import Costs, Model, operators
-from spark_mjoin.planner.decompose import GROWTH, MOST_STORED, NEAR, choose, near_future
+from spark_mjoin.planner.decompose import GROWTH, MOST_STORED, NEAR, Room, choose, near_future
 from spark_mjoin.planner.tree import leaves, normal, render
 from tests.examples import examples
 from tests.planner.estimates import chain, every_tree, star
@@ -147,6 +148,38 @@ def test_a_plan_whose_intermediate_results_have_grown_too_large_is_left() -> Non
     grown = replace(star(3, 3, [1.0] * 3), rows=(1_000.0,) * 3)
     choice = choose(grown.spec, grown, TABLE_3, horizon=10, current=((0, 1), 2))
     assert choice.tree == (0, 1, 2) and "have become too large" in choice.reason
+
+
+# --- with a memory budget ----------------------------------------------------------------------------------------
+
+LONG_SINCE = replace(INFLATING, rows=(2_000.0, 2_000.0, 10_000.0))
+
+
+def test_a_tree_that_saves_much_is_chosen_and_kept_with_rows_on_disk() -> None:
+    short = Room(rows=3_000.0, overflowed=True)
+    chosen = choose(LONG_SINCE.spec, LONG_SINCE, TABLE_3, horizon=600, current=(0, 1, 2), room=short)
+    assert chosen.tree == ((0, 1), 2), chosen.reason
+    kept = choose(LONG_SINCE.spec, LONG_SINCE, TABLE_3, horizon=600, current=((0, 1), 2), room=short)
+    assert kept.tree == ((0, 1), 2) and "is what runs" in kept.reason
+
+
+def test_what_does_not_fit_makes_every_tree_dearer_and_the_one_that_stores_more_by_more() -> None:
+    def seconds(rows: float) -> dict[Tree, float]:
+        found = choose(LONG_SINCE.spec, LONG_SINCE, TABLE_3, 60, current=(0, 1, 2), room=Room(rows), wanted=(0, (1, 2)))
+        return {c.tree: c.seconds for c in found.candidates}
+
+    roomy, tight = seconds(1e9), seconds(5_000.0)
+    assert roomy == seconds(math.inf)
+    assert all(tight[tree] > roomy[tree] for tree in roomy)
+    assert tight[0, (1, 2)] - roomy[0, (1, 2)] > tight[0, 1, 2] - roomy[0, 1, 2], "s2 and s3 have many pairs"
+
+
+def test_a_change_of_plan_costs_a_pass_where_rows_are_on_disk() -> None:
+    def change(overflowed: bool) -> float:
+        found = choose(LONG_SINCE.spec, LONG_SINCE, TABLE_3, 60, current=(0, 1, 2), room=Room(3_000.0, overflowed))
+        return next(c.change_seconds for c in found.candidates if c.tree == ((0, 1), 2))
+
+    assert change(True) > 1.3 * change(False) > 0
 
 
 def test_without_rates_nothing_is_decided() -> None:

@@ -94,3 +94,66 @@ def test_without_disk_parts_there_is_nothing_to_do(tmp_path: Path) -> None:
     untouched = replace(operator, figures={**operator.figures, "residency": None})
     decision = decide([untouched], 1 << 30, frozenset({0}), ended=False)
     assert decision == manager.Decision((IN_MEMORY,))
+
+
+# --- disk work while rows arrive ---------------------------------------------------------------------------------
+
+
+def urgent(decision: manager.Decision) -> set[int]:
+    """The buckets whose pass does not wait until few rows arrive."""
+    return {b for work in decision.work if work.urgent and work.visited is None for b in work.buckets}
+
+
+def with_results(operator: Committed, results: float) -> Committed:
+    """The same as if recent arrivals had completed so many results."""
+    groups = {**operator.figures["groups"], "all_results": results}
+    return replace(operator, figures={**operator.figures, "groups": groups})
+
+
+def test_one_operator_works_on_disk_while_rows_arrive_where_that_promises_more(tmp_path: Path) -> None:
+    operator, arriving = overflowed(tmp_path), frozenset({0, 1, 2})
+    poor, rich = with_results(operator, 0.0), with_results(operator, 1e12)
+    decision = decide([poor], 1 << 30, arriving, ended=False)
+    assert decision.modes == (ON_DISK,) and urgent(decision) and decision.spent > 0 and not decision.waiting
+    decision = decide([rich], 1 << 30, arriving, ended=False)
+    assert decision.modes == (IN_MEMORY,) and not urgent(decision) and decision.work and not decision.spent
+
+
+def test_where_batches_leave_time_disk_work_need_not_promise_more(tmp_path: Path) -> None:
+    rich = with_results(overflowed(tmp_path), 1e12)
+    decision = decide([rich], 1 << 30, frozenset({0}), ended=False, has_time=True)
+    assert urgent(decision) and decision.spent > 0
+
+
+def test_urgent_work_is_no_more_than_was_earned(tmp_path: Path) -> None:
+    poor, arriving = with_results(overflowed(tmp_path), 0.0), frozenset({0, 1, 2})
+    everything = decide([poor], 1 << 30, arriving, ended=False)
+    some = decide([poor], 1 << 30, arriving, ended=False, earned=everything.spent / 3)
+    assert 0 < len(urgent(some)) < len(urgent(everything)) / 2
+    assert some.spent < everything.spent / 2, "a third, and the rest of one piece"
+    for earned in (0.0, -1e6):
+        assert not decide([poor], 1 << 30, arriving, ended=False, earned=earned).spent
+
+
+def early(state: Path, **options: str) -> tuple[Run, int]:
+    """A query whose batches always bring many rows, and how many results come from disk in them."""
+    run = Run(scripts(keys=1500, batches=12), STAR, state, memory=str(MEMORY), blockingThreshold="1", **options)
+    run.to_the_end()
+    run.check()
+    return run, sum(c["diskToDiskRows"] + c["diskToMemoryRows"] for c in run.counts[:12])
+
+
+def test_a_join_of_one_operator_gives_results_from_disk_while_rows_arrive(tmp_path: Path) -> None:
+    _, never = early(tmp_path / "never", diskShare="0")
+    _, little = early(tmp_path / "little", diskShare="0.2")
+    _, much = early(tmp_path / "much", diskShare="2")
+    assert never == 0 < little < much
+
+
+def test_earnings_follow_the_bytes_that_arrive(tmp_path: Path) -> None:
+    run, _ = early(tmp_path, diskShare="0")
+    (manifest,) = run.manifests()
+    segments = manifest["operators"][0]["segments"]
+    mean = sum(s["bytes"] for s in segments) / sum(s["end"] - s["start"] for s in segments)
+    batch = {**manifest, "batch": {"rowsIn": [10, 20, 30]}}
+    assert manager.earnings(batch, 0.5) == pytest.approx(0.5 * 60 * mean)
