@@ -262,7 +262,7 @@ class MJoinStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             if self._may_have_debt(start) and (committed := self._committed(start)):
                 self._spare.note(committed, self._written(start), seconds)
         before, rates = self._planned_at(start), self._rates.smoothed
-        return self._planner.next_batch(before, manifests, moving, rates, self._ended, self._spare.smoothed)
+        return self._planner.next_batch(before, manifests, moving, rates, self._ended, self._spare.of_last_batch)
 
     def _expiry(self, start: Offset, positions: Mapping[str, Position]) -> Expiry:
         """What is late in the next batch. Watermarks move past a batch that every partition has committed.
@@ -524,12 +524,12 @@ _SPARK_SECONDS = 0.2  # from the end of a batch's tasks to the next look at the 
 
 @dataclass
 class _Spare:
-    """The seconds that batches leave free, for each that their arrivals take: what disk work may use.
+    """The seconds that the last batch left free, for each that its arrivals took: what disk work may use.
 
     That includes what disk work takes now, if there is free time besides: without any, it delays input already.
     """
 
-    smoothed: float = 0.0
+    of_last_batch: float = 0.0
 
     def note(self, committed: Sequence[Mapping[str, Any]], written: float, seconds: float) -> None:
         """A batch is over, was written at some time, and was planned so many seconds ago; one of ticks says nothing."""
@@ -539,8 +539,7 @@ class _Spare:
         on_disk = max(batch["diskToMemoryTimeMs"] + batch["diskToDiskTimeMs"] for batch in counts) / 1000
         worked = written - min(batch["began"] for batch in counts)
         idle, arrivals = seconds - _SPARK_SECONDS - worked, max(worked - on_disk, _CLOCKS_DIFFER)
-        found = (idle + on_disk if idle > 0 else 0.0) / arrivals
-        self.smoothed = min(found, self.smoothed + 0.3 * (found - self.smoothed))  # input comes first: falls at once
+        self.of_last_batch = (idle + on_disk if idle > 0 else 0.0) / arrivals
 
 
 _CLOCKS_DIFFER = 0.004  # seconds by which the time of a file may be behind that of a process on the same machine

@@ -17,7 +17,7 @@ ROW_BYTES = 16  # of memory, per row of the inputs
 BATCHES = 80
 BLOCKING = 0.2  # seconds without arrivals
 # Results of the default over those of blocked-only, when all has arrived.
-BARS = {"steady": 1.5, "bursty": 1.02, "skewed": 1.03}
+BARS = {"steady": 1.5, "bursty": 1.02, "skewed": 1.02}
 WAYS: dict[Disk, str] = {
     "planned": "default",
     "blocked": "only when blocked",

@@ -116,13 +116,12 @@ class _Product(Simulation):
     def _spare(self) -> float:
         """As the reader measures it: the time since the last batch that its arrivals did not take, if any was free.
 
-        It rises over some batches and falls at once; a batch without arrivals says nothing.
+        A batch without arrivals says nothing.
         """
         began, self._began = self._began, self._now
         ended = self._samples[-1][0]  # the last batch
         if self._took:
-            found = (self._now - began - self._took) / self._took if self._now > ended else 0.0
-            self._free = min(found, self._free + 0.3 * (found - self._free))
+            self._free = (self._now - began - self._took) / self._took if self._now > ended else 0.0
         return self._free
 
     def _run(self, arriving: list[tuple[int, pa.RecordBatch]]) -> None:

@@ -12,11 +12,12 @@ of the whole join per byte than its memory work goes to disk, those below it wai
 no new input: their sources are not read on in that batch, and never in two batches in a row. A plan of one operator is
 the simplest case: it goes to disk, and nobody waits.
 
-Disk work in a batch with new input delays the input that comes next, and an early pass has to be repeated for rows that
-come later. So such work is *urgent*, which a task does whatever arrives, only as far as it was earned: arriving rows
-earn fuel by their bytes (`earnings`): a small share of them (`diskShare`), for work that promises more than new input
-does; and where batches leave time free, as much as fits into half of it, for any disk work, since it delays nothing.
-Other work is done if a batch brings few rows (`blockingThreshold`) or none.
+Work that promises more than new input does is *urgent*: a task does it whatever arrives. In a plan of several operators
+the inputs below wait for it, so it takes the place of their work. A single operator has no such inputs: there it delays
+what comes next, and an early pass has to be repeated for rows that come later. So it is urgent only as far as it was
+earned. Arriving rows earn fuel by their bytes (`earnings`): a small share of them (`diskShare`); and where batches leave
+time free, as much as fits into half of it, for any disk work, since it delays nothing. Other work is done if a batch
+brings few rows (`blockingThreshold`) or none.
 """
 
 from __future__ import annotations
@@ -129,7 +130,9 @@ def decide(
         return Decision(modes, work, spent=spent)
     worker = modes.index(Mode.ON_DISK)
     bar, free = outlooks[worker].memory / max(worths[worker], LEAST_WORTH), earned if arriving else 0.0
-    if has_time:
+    if len(places) > 1:
+        free = math.inf if arriving else 0.0  # the inputs below wait for it, for one batch
+    elif has_time:
         bar = 0.0
     elif free < min(LEAST_SHARE * _bytes_of_passes(candidates[worker]), fuel_bytes):
         free = 0.0  # a pass opens all segments, so many small ones would cost more than they read
@@ -139,7 +142,7 @@ def decide(
     waiting = frozenset(
         i for place, mode in zip(places, modes, strict=True) if mode is Mode.LOW_PRIORITY for i in place.inputs
     )
-    return Decision(modes, work, waiting, spent)
+    return Decision(modes, work, waiting, spent if len(places) == 1 else 0.0)
 
 
 def _worths(places: Sequence[OperatorSpec], candidates: Sequence[_Candidates | None]) -> list[float]:
