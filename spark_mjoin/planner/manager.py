@@ -15,9 +15,9 @@ the simplest case: it goes to disk, and nobody waits.
 Work that promises more than new input does is *urgent*: a task does it whatever arrives. In a plan of several operators
 the inputs below wait for it, so it takes the place of their work. A single operator has no such inputs: there it delays
 what comes next, and an early pass has to be repeated for rows that come later. So it is urgent only as far as it was
-earned. Arriving rows earn fuel by their bytes (`earnings`): a small share of them (`diskShare`); and where batches leave
-time free, as much as fits into half of it, for any disk work, since it delays nothing. Other work is done if a batch
-brings few rows (`blockingThreshold`) or none.
+earned. Arriving rows earn fuel by their bytes (`earnings`): a small share of them (`diskShare`); and where batches
+leave time free, as much as fits into half of it, for any disk work, since it delays nothing. Other work is done if a
+batch brings few rows (`blockingThreshold`) or none.
 """
 
 from __future__ import annotations
