@@ -148,7 +148,7 @@ def oracle_metrics_with_retries(spark: Any, root: Path) -> None:
     assert sink(join, spark) == join.expected()
 
 
-@scenario(*BOTH)
+@scenario(*CLASSIC)
 def oracle_checkpoint_and_state_are_restored(spark: Any, root: Path) -> None:
     """While workers and the planner's process live on; partitions keep to their workers, or change them."""
     for name, sticky in (("sticky", "true"), ("free", "false")):
