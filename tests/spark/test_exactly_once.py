@@ -203,7 +203,7 @@ def test_a_new_checkpoint_over_the_same_state_location_starts_over(
 # --- damage ----------------------------------------------------------------------------------------------------------
 
 MANIFEST = "partition-0/version-*2.json"
-SEGMENT = "partition-0/rows-*1-b-*.arrow"
+SEGMENT = "partition-0/rows-000000000001-1-*.arrow"
 DAMAGED = [
     (MANIFEST, "truncated"),
     (MANIFEST, "flipped"),
