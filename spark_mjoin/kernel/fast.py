@@ -561,3 +561,41 @@ def departed(buckets: Any, arrived: Any, starts: Any, events: Any, below: Any, o
         if low < end:
             out[i] = events[low]
         i += _U1
+
+
+# --- windows -----------------------------------------------------------------------------------------------------
+
+
+@njit
+def inside_rows(numbers: Any, records: Any, starts: Any, sizes: Any, windows: Any, out: Any) -> None:
+    """out[c] becomes false where a row of combination c is outside a window that counts rows (join/windows.py).
+
+    There are windows.size rows in a combination, and -1 is no window. numbers has those of the rows of all combinations,
+    input by input; records the record of each combination, or nothing where there is one record alone; starts and sizes
+    are record by record. What has come: the row of the record with the largest part behind it, `part` of `whole`, and
+    of each input that does not come after it all rows with the same part.
+    """
+    n, members = np.uint64(out.size), np.uint64(windows.size)
+    several = records.size > 0
+    c = _U0
+    while c < n:
+        base = np.uint64(records[c]) * members if several else _U0
+        part, whole, last = np.int64(0), np.int64(1), _U0
+        j = _U0
+        while j < members:
+            size = sizes[base + j]
+            passed = min(numbers[j * n + c] - starts[base + j] + 1, size)
+            if passed > 0 and passed * whole >= part * size:
+                part, whole, last = passed, size, j
+            j += _U1
+        j = _U0
+        while j < members:
+            if windows[j] >= 0:
+                come = starts[base + j]
+                if part > 0 and sizes[base + j] > 0:
+                    product = part * sizes[base + j]
+                    come += product // whole if j <= last else (product - 1) // whole
+                if numbers[j * n + c] < come - windows[j]:
+                    out[c] = False
+            j += _U1
+        c += _U1

@@ -40,7 +40,7 @@ def begin(state: OperatorState, plan: Expiry, counts: BatchCounts) -> None:
     """Take over a batch's watermarks, and drop what has expired by them."""
     progress = state.progress
     progress.watermarks = plan.watermarks
-    progress.forget_counts(_owed_since(state))
+    progress.forget_rounds(_owed_since(state))
     look(state)
     if plan.active or is_due(state):
         from_memory(state, counts)
@@ -50,7 +50,7 @@ def begin(state: OperatorState, plan: Expiry, counts: BatchCounts) -> None:
 
 def look(state: OperatorState) -> None:
     """Find out which rows are expired by now."""
-    state.progress.horizons = horizons(state.spec, state.progress.watermarks, state.progress.read)
+    state.progress.horizons = horizons(state.spec, state.progress.watermarks, state.progress.behind_us())
 
 
 def is_due(state: OperatorState) -> bool:
@@ -59,7 +59,7 @@ def is_due(state: OperatorState) -> bool:
 
 def is_due_meanwhile(state: OperatorState) -> bool:
     """The same while rows arrive: then the watermarks stand still, but windows in rows move on."""
-    return any(i.window is not None and i.window.in_rows for i in state.spec.inputs) and is_due(state)
+    return state.spec.counts_rows and is_due(state)
 
 
 def _has_moved(state: OperatorState, number: int) -> bool:
@@ -77,7 +77,7 @@ def _has_moved(state: OperatorState, number: int) -> bool:
 def from_memory(state: OperatorState, counts: BatchCounts, inputs: Collection[int] | None = None) -> None:
     """Drop the expired rows of buckets that are in memory as a whole and owe nothing: of some inputs, or of all."""
     look(state)
-    state.progress.forget_counts(_owed_since(state))  # of each turn, where inputs go in step
+    state.progress.forget_rounds(_owed_since(state))  # of each delivery, where inputs do not go in step
     windowed = {number for number, horizon in enumerate(state.progress.horizons) if horizon is not None}
     if inputs is None or windowed <= set(inputs):
         state.progress.since = 0

@@ -32,7 +32,8 @@ from spark_mjoin.model import IN_STEP, JoinSpec, Schedule, Settings
 QUOTA_ROWS = 65_536  # of a turn: measured by `python -m benchmarks.scheduling`, smaller ones cost throughput
 SMALL_QUOTA_ROWS = 8_192  # where memory matters more
 _ONE_SIDE = "rows of the many side need not be stored when their partner is there"
-STEPS = 16  # turns in a window in rows: measured, results are within 1 % of row by row, and more turns cost more
+IN_STEP_ROWS = 8_192  # of a turn, where windows count rows
+STEPS = 16  # turns in a large window in rows
 ALIKE = 2.0  # inputs whose expected rows differ by less than this factor keep their order
 
 
@@ -61,7 +62,7 @@ def choose(spec: JoinSpec, settings: Settings, rates: Sequence[float] = (), befo
         saves = settings.goal == "memory" or (settings.stream_scheduling == "auto" and streams == "priority")
         quota = settings.quota_rows or (SMALL_QUOTA_ROWS if saves else QUOTA_ROWS)
         if streams == IN_STEP:
-            quota = settings.quota_rows or max(1, min(_counted(spec), default=STEPS) // STEPS)
+            quota = settings.quota_rows or max(IN_STEP_ROWS, max(_counted(spec)) // STEPS)
         quotas = (quota,) * len(inputs)
         if streams == "priority" and saves and known and _go_along(spec):
             quotas = tuple(max(1, round(quota * rate / max(rates))) for rate in rates)
