@@ -25,8 +25,8 @@ import pyarrow as pa
 
 from spark_mjoin import sources
 from spark_mjoin.errors import MemoryBudgetError, StateError
-from spark_mjoin.metrics import BatchCounts
 from spark_mjoin.join.punctuations import separate
+from spark_mjoin.metrics import BatchCounts
 from spark_mjoin.model import IN_STEP, WHOLE, BatchPlan, JoinSpec, PartitionTask, Position, Range
 from spark_mjoin.phases import arrival, expiry, overflow, promises, schedule, shrinking
 from spark_mjoin.phases.pipeline import Pipeline

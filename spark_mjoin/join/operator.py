@@ -81,7 +81,7 @@ def _expand(
             kernel.gather(rows, at, wider[i])
         if windows is not None:
             inside = windows.inside(tables, wider)
-            if outside := inside.size - np.count_nonzero(inside):
+            if outside := int(inside.size - np.count_nonzero(inside)):
                 work.outside += outside
                 wider = {i: rows[inside] for i, rows in wider.items()}
         for residual in step.residuals:

@@ -17,9 +17,9 @@ of it, and at the same point the rows of inputs that the query names first come 
     b, 2 rows         1/2       2/2        a a b a a b
 
 In a combination whose youngest row is in some round, let the last of its rows be the p-th of s rows of input j. Then
-input i, with r rows, has delivered p r / s of them, rounded down; without one at exactly that point, if i comes after j.
-Only numbers of rows are in this, so it does not matter in which turns rows are really taken, when a combination is
-found, and whether its rows were in memory.
+input i, with r rows, has delivered p r / s of them, rounded down; if the query names i after j, without one at exactly
+that point. This depends on the numbers of rows alone: not on the turns in which rows are really taken, on when a
+combination is found, or on where its rows were.
 
     watermark  of an input: its largest event time in earlier batches, minus the lateness it is allowed
     late       a row with an event time below its input's watermark; it is dropped when it arrives
@@ -28,8 +28,8 @@ found, and whether its rows were in memory.
 Why an expired row is never missed: in a combination that is still to come, one row x comes later, from another input j,
 and is not late. In time, the youngest is not older than x, and x not older than the lowest watermark of the others; a
 row of input i with s <= min(watermark[j], j != i) - size is outside for it. In rows, a row that `size` others of its
-input have followed, before the next row of every other input, is outside for all that come later. What would join with rows on disk and is still owed is another
-matter: `phases.expiry` waits for it.
+input have followed, before the next row of every other input, is outside for all that come later. What would join with
+rows on disk and is still owed is another matter: `phases.expiry` waits for it.
 
 Seen from some rows of a combination the youngest is not younger than seen from all, so a row that is outside already
 ends the probing sequence early, and after the last probe the check is exact.

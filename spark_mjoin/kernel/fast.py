@@ -567,19 +567,19 @@ def departed(buckets: Any, arrived: Any, starts: Any, events: Any, below: Any, o
 
 
 @njit
-def inside_rows(numbers: Any, records: Any, starts: Any, sizes: Any, windows: Any, out: Any) -> None:
+def inside_rows(numbers: Any, rounds: Any, starts: Any, sizes: Any, windows: Any, out: Any) -> None:
     """out[c] becomes false where a row of combination c is outside a window that counts rows (join/windows.py).
 
-    There are windows.size rows in a combination, and -1 is no window. numbers has those of the rows of all combinations,
-    input by input; records the record of each combination, or nothing where there is one record alone; starts and sizes
-    are record by record. What has come: the row of the record with the largest part behind it, `part` of `whole`, and
-    of each input that does not come after it all rows with the same part.
+    There are windows.size rows in a combination, and -1 is no window. numbers has the numbers of the rows, input by
+    input; rounds the round of each combination, or nothing where there is one round alone; starts and sizes are round
+    by round. The last row of the combination is the one with the largest part of its input, `part` of `whole`. Nothing
+    is divided: a product of two sizes fits a word.
     """
     n, members = np.uint64(out.size), np.uint64(windows.size)
-    several = records.size > 0
+    several = rounds.size > 0
     c = _U0
     while c < n:
-        base = np.uint64(records[c]) * members if several else _U0
+        base = np.uint64(rounds[c]) * members if several else _U0
         part, whole, last = np.int64(0), np.int64(1), _U0
         j = _U0
         while j < members:
@@ -591,11 +591,10 @@ def inside_rows(numbers: Any, records: Any, starts: Any, sizes: Any, windows: An
         j = _U0
         while j < members:
             if windows[j] >= 0:
-                come = starts[base + j]
-                if part > 0 and sizes[base + j] > 0:
-                    product = part * sizes[base + j]
-                    come += product // whole if j <= last else (product - 1) // whole
-                if numbers[j * n + c] < come - windows[j]:
+                size = sizes[base + j]
+                needed = numbers[j * n + c] - starts[base + j] + windows[j] + 1  # of the round, to push the row out
+                come = part * size if j <= last else part * size - 1  # of them, times whole
+                if needed <= 0 or (needed <= size and come >= needed * whole):
                     out[c] = False
             j += _U1
         c += _U1

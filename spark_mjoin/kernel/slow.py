@@ -199,10 +199,10 @@ def departed(buckets: Any, arrived: Any, starts: Any, events: Any, below: Any, o
             out[i] = left[0]
 
 
-def inside_rows(numbers: Any, records: Any, starts: Any, sizes: Any, windows: Any, out: Any) -> None:
+def inside_rows(numbers: Any, rounds: Any, starts: Any, sizes: Any, windows: Any, out: Any) -> None:
     members = range(len(windows))
     for c in range(len(out)):
-        base = int(records[c]) * len(windows) if len(records) else 0
+        base = int(rounds[c]) * len(windows) if len(rounds) else 0
         own = [int(numbers[j * len(out) + c]) for j in members]
         began, length = [int(starts[base + j]) for j in members], [int(sizes[base + j]) for j in members]
         rows = [(Fraction(number, size), j) for j, size in enumerate(length) for number in range(1, size + 1)]
