@@ -572,29 +572,26 @@ def inside_rows(numbers: Any, rounds: Any, starts: Any, sizes: Any, windows: Any
 
     There are windows.size rows in a combination, and -1 is no window. numbers has the numbers of the rows, input by
     input; rounds the round of each combination, or nothing where there is one round alone; starts and sizes are round
-    by round. The last row of the combination is the one with the largest part of its input, `part` of `whole`. Nothing
-    is divided: a product of two sizes fits a word.
+    by round. Row j is outside iff the row of its own input that pushes it out, the `pusher`-th of the round, comes no
+    later than another row of the combination. A product of two sizes fits a word; no branch depends on the data.
     """
     n, members = np.uint64(out.size), np.uint64(windows.size)
     several = rounds.size > 0
-    c = _U0
-    while c < n:
-        base = np.uint64(rounds[c]) * members if several else _U0
-        part, whole, last = np.int64(0), np.int64(1), _U0
-        j = _U0
-        while j < members:
-            size = sizes[base + j]
-            passed = min(numbers[j * n + c] - starts[base + j] + 1, size)
-            if passed > 0 and passed * whole >= part * size:
-                part, whole, last = passed, size, j
-            j += _U1
-        j = _U0
-        while j < members:
-            if windows[j] >= 0:
-                size = sizes[base + j]
-                needed = numbers[j * n + c] - starts[base + j] + windows[j] + 1  # of the round, to push the row out
-                come = part * size if j <= last else part * size - 1  # of them, times whole
-                if needed <= 0 or (needed <= size and come >= needed * whole):
-                    out[c] = False
-            j += _U1
-        c += _U1
+    j = _U0
+    while j < members:
+        i = _U0
+        while i < members and windows[j] >= 0:
+            first = np.int64(1) if i < j else np.int64(0)  # at the same point the row of i comes before that of j
+            base, c = _U0, _U0
+            while c < n:
+                if several:
+                    base = np.uint64(rounds[c]) * members
+                size, whole = sizes[base + j], sizes[base + i]
+                pusher = numbers[j * n + c] - starts[base + j] + windows[j] + np.int64(1)
+                pusher = min(max(pusher, np.int64(0)), size + np.int64(1))
+                passed = min(max(numbers[i * n + c] - starts[base + i] + np.int64(1), np.int64(0)), whole)
+                sooner = (passed == 0) | (passed * size < pusher * whole + first)
+                out[c] &= (pusher > 0) & sooner
+                c += _U1
+            i += _U1
+        j += _U1

@@ -58,8 +58,12 @@ def is_due(state: OperatorState) -> bool:
 
 
 def is_due_meanwhile(state: OperatorState) -> bool:
-    """The same while rows arrive: then the watermarks stand still, but windows in rows move on."""
-    return state.spec.counts_rows and is_due(state)
+    """The same while rows arrive: then the watermarks stand still, but windows in rows move on, step by step."""
+    if not (state.spec.counts_rows and is_due(state)):
+        return False
+    look(state)
+    moved = zip(state.spec.inputs, state.progress.horizons, state.progress.looked, strict=True)
+    return any(i.window is not None and i.window.in_rows and horizon != before for i, horizon, before in moved)
 
 
 def _has_moved(state: OperatorState, number: int) -> bool:
