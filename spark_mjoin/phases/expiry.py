@@ -132,7 +132,10 @@ def drop(state: OperatorState, number: int, buckets: Array, horizon: int, on_dis
     chosen = np.zeros(BUCKETS, np.bool_)
     chosen[buckets] = True
     last = np.maximum(state.progress.positions[number], horizon)
-    gone = (table.position(window.position) <= last[table.buckets]) & chosen[table.buckets]
+    if chosen.all() and (last == last[0]).all():  # nearly always without a budget, and three times as fast
+        gone = table.position(window.position) <= last[0]
+    else:
+        gone = (table.position(window.position) <= last[table.buckets]) & chosen[table.buckets]
     on_disk = np.zeros(BUCKETS, np.int64) if on_disk is None else on_disk
     if not (gone.any() or on_disk.any()):
         return 0

@@ -74,7 +74,7 @@ class Pipeline:
         """
         if self.plan.expiry is not None:
             expiry.begin(self.state.root, self.plan.expiry, self.counts)
-        if side_by_side:
+        if any(side_by_side):
             self.state.root.progress.begin_round(side_by_side, self.state.root.residency.events + 1)
         room = self.plan.room
         passed = room if room is not None and room.parts is None else None

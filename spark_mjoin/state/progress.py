@@ -76,7 +76,7 @@ class Progress:
 
     def deliver(self, input: int, rows: int, newest: int | None, event: int, counted: bool) -> None:
         """An input has delivered rows, with such an event time at the most; counted: some window counts rows."""
-        if counted and not self.in_round:
+        if counted and rows and not self.in_round:
             self.begin_round([rows if i == input else 0 for i in range(self.inputs)], event)
             self.end_round()
         self.read[input] += rows
