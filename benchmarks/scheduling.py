@@ -2,11 +2,13 @@
 
     python -m benchmarks.scheduling [--workload a] [--scale 0.5] [--memory 16m] [--repeats 3]
     python -m benchmarks.scheduling --workload news
+    python -m benchmarks.scheduling --workload windows --window 10000 --keys 100000
 
 One micro-batch with all rows of a workload, in Arrow batches as the file sources give them, joined by the pipeline of
 a task: no Spark, no files but those that rows leave memory to. Time is the process's own (user and system), so that
 others on the machine count less. Prints the best of the repeats, and after which share of the time, and of the rows, a
-tenth and half of the results were out. `news` is a one-to-many join with punctuations, by which rows leave.
+tenth and half of the results were out. `news` is a one-to-many join with punctuations, by which rows leave; `windows`
+joins two inputs with windows in rows.
 """
 
 from __future__ import annotations
@@ -18,13 +20,14 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 
+import numpy as np
 import pyarrow as pa
 
 from benchmarks.paper.punctuations import RECORDS, news_and_access
 from benchmarks.workloads import WORKLOADS
 from spark_mjoin.config import PURGE_EVERY, Options, parse_bytes
 from spark_mjoin.metrics import BatchCounts
-from spark_mjoin.model import BatchPlan, JoinSpec, OverflowPlan, Purging, Schedule
+from spark_mjoin.model import IN_STEP, BatchPlan, Expiry, JoinSpec, OverflowPlan, Purging, Schedule
 from spark_mjoin.phases import promises
 from spark_mjoin.phases import schedule as schedules
 from spark_mjoin.phases.pipeline import Pipeline
@@ -35,7 +38,7 @@ from spark_mjoin.sources.file_formats import BATCH_ROWS
 from spark_mjoin.state.partition import PartitionState
 from spark_mjoin.state.store import StateStore
 
-NEWS = "news"
+NEWS, WINDOWS = "news", "windows"
 Inputs = Sequence[Sequence[pa.RecordBatch]]
 QUOTAS = (100, 1_000, 4_096, 16_384, 65_536, 262_144)
 
@@ -57,13 +60,20 @@ class Found:
 
 def main() -> None:
     parser = argparse.ArgumentParser(prog="python -m benchmarks.scheduling", description=__doc__.split("\n")[0])
-    parser.add_argument("--workload", default="a", choices=[*sorted(WORKLOADS), NEWS])
+    parser.add_argument("--workload", default="a", choices=[*sorted(WORKLOADS), NEWS, WINDOWS])
+    parser.add_argument("--window", type=int, default=10_000)
+    parser.add_argument("--keys", type=int, default=100_000)
     parser.add_argument("--scale", type=float, default=0.5)
     parser.add_argument("--memory")
     parser.add_argument("--repeats", type=int, default=3)
     options = parser.parse_args()
     memory = None if options.memory is None else parse_bytes(options.memory, "memory")
-    spec, inputs, runs = news(options.scale) if options.workload == NEWS else workload(options.workload, options.scale)
+    if options.workload == WINDOWS:
+        spec, inputs, runs = windows(options.scale, options.window, options.keys)
+    else:
+        spec, inputs, runs = (
+            news(options.scale) if options.workload == NEWS else workload(options.workload, options.scale)
+        )
     rounds = [[run(spec, inputs, schedule, memory) for _, schedule in runs] for _ in range(options.repeats + 1)]
     columns = ("schedule", "rows per second", "results", "a tenth of them after (time, rows)", "half",
                "most rows in memory", "accounted peak")  # fmt: skip
@@ -102,6 +112,18 @@ def news(scale: float) -> tuple[JoinSpec, Inputs, list[tuple[str, Schedule]]]:
     return spec, _inputs(spec, tables), runs
 
 
+def windows(scale: float, window: int, keys: int) -> tuple[JoinSpec, Inputs, list[tuple[str, Schedule]]]:
+    """Two inputs with windows in rows and random keys: one after the other, which finds less, and in step."""
+    rows, random = int(2_000_000 * scale), np.random.default_rng(1)
+    tables = {name: pa.table({"k": random.integers(0, keys, rows), "n": np.arange(rows)}) for name in ("a", "b")}
+    spec = _spec(
+        {"query": "SELECT a.n AS an, b.n AS bn FROM a JOIN b ON a.k = b.k", "window": f"{window} rows"}, tables
+    )
+    quotas = (*QUOTAS[1:-1], QUOTA_ROWS * 4)
+    steps = [(f"in step, up to {q:,} rows", Schedule(IN_STEP, (), (q, q))) for q in quotas]
+    return spec, _inputs(spec, tables), [("sequential", Schedule()), *steps]
+
+
 def _spec(options: Mapping[str, str], tables: Mapping[str, pa.Table]) -> JoinSpec:
     given = Options.parse({**options, **{f"source.{name}.format": "arrow" for name in tables}})
     return plan_join(given, [tables[source.alias].schema for source in given.sources])
@@ -115,14 +137,16 @@ def run(spec: JoinSpec, inputs: Inputs, schedule: Schedule, memory: int | None) 
     tree = trees.single(len(inputs))
     limit = None if memory is None else OverflowPlan(memory, "adaptive", blocking_rows=0, fuel_bytes=0)
     purging = Purging(PURGE_EVERY) if spec.promising else None
-    plan = BatchPlan(tree, overflow=limit, purging=purging, schedule=schedule)
+    expiry = Expiry((None,) * len(inputs)) if spec.windowed else None
+    plan = BatchPlan(tree, overflow=limit, purging=purging, schedule=schedule, expiry=expiry)
+    rows = [sum(batch.num_rows for batch in of) for of in inputs] if schedule.streams == IN_STEP else []
     tracked = limit is not None or spec.forgetful
     state = PartitionState.empty(tree, trees.layout(spec, tree), {}, tracked)
     counts, taken, most = BatchCounts([0] * len(inputs)), [0], [0]
     awaited = partial(promises.awaited, state.root) if spec.promising else None
 
     def arriving() -> Iterator[tuple[int, pa.RecordBatch]]:
-        for number, batch in schedules.merge(schedule, inputs, 1, awaited, schedules.clusters(spec), counts):
+        for number, batch in schedules.merge(schedule, inputs, 1, awaited, schedules.clusters(spec), counts, rows):
             taken[0] += batch.num_rows
             yield number, batch
             most[0] = max(most[0], sum(table.rows for table in state.root.tables))
@@ -132,7 +156,7 @@ def run(spec: JoinSpec, inputs: Inputs, schedule: Schedule, memory: int | None) 
         pipeline = Pipeline(state, store, plan, 1, "run", counts, time.perf_counter, lambda state: None)
         out, results = 0, []
         began = time.process_time()
-        for batch in pipeline.arrivals(arriving(), (0, 1)):
+        for batch in pipeline.arrivals(arriving(), (0, 1), rows):
             out += batch.num_rows
             results.append((time.process_time() - began, taken[0], out))
         seconds = time.process_time() - began

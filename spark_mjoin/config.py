@@ -359,7 +359,7 @@ def _check_scheduling(sources: tuple[SourceOptions, ...], settings: Settings) ->
         name, kind = next(iter(forced.items()))
         raise OptionError(
             f"options '{name}' = '{kind}' and '{counted.option}' do not go together: a window in rows counts arrivals, "
-            f"input by input. Leave '{name}' out, or use a window in time"
+            f"which come side by side. Leave '{name}' out, or use a window in time"
         )
     if forced.get("tupleScheduling") and not any(source.promised for source in sources):
         raise OptionError(

@@ -89,6 +89,7 @@ class WorkCounts:
     moves: int = 0
     comparisons: int = 0
     probes: int = 0
+    outside: int = 0  # combinations, or beginnings of them, that were found and were outside a window; not kept
     edges: Edges = field(default_factory=dict)
 
     def edge(self, origin: int, bound: Iterable[int], target: int) -> EdgeCounts:

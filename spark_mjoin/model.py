@@ -153,6 +153,7 @@ class InputSpec:
     window: Window | None = None  # None: its rows count for ever
     time: int | None = None  # ordinal in `stored` of the event time, where some input has a window in time
     lateness: int = 0  # microseconds that a row may be behind the newest of its input
+    number: int | None = None  # ordinal in `stored` of the row's number, where some input has a window in rows
     punctuations: Punctuations | None = None
     unique: tuple[int, ...] = ()  # key classes whose values, taken together, never come twice
     clustered: tuple[int, ...] = ()  # key classes whose values, taken together, come one right after the other
@@ -202,6 +203,11 @@ class JoinSpec:
     def windowed(self) -> bool:
         """Whether rows of some input ever stop to count."""
         return any(input.window is not None for input in self.inputs)
+
+    @property
+    def counts_rows(self) -> bool:
+        """Whether some input has a window in rows, so that results depend on the order of arrival."""
+        return any(input.window is not None and input.window.in_rows for input in self.inputs)
 
     @property
     def promising(self) -> bool:
@@ -383,7 +389,7 @@ class Room:
     )  # of it, for the rows of each input; None: what comes when it is full only passes by
 
 
-IN_STEP = "in step"
+IN_STEP = "in step"  # rows of a batch count as if they came one by one, in proportion to what each input has
 
 
 @dataclass(frozen=True)

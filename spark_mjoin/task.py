@@ -15,7 +15,7 @@ from __future__ import annotations
 import logging
 import time
 from collections import OrderedDict
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from functools import partial
@@ -25,13 +25,14 @@ import pyarrow as pa
 
 from spark_mjoin import sources
 from spark_mjoin.errors import MemoryBudgetError, StateError
+from spark_mjoin.join.punctuations import separate
 from spark_mjoin.metrics import BatchCounts
 from spark_mjoin.model import IN_STEP, WHOLE, BatchPlan, JoinSpec, PartitionTask, Position, Range
 from spark_mjoin.phases import arrival, expiry, overflow, promises, schedule, shrinking
 from spark_mjoin.phases.pipeline import Pipeline
 from spark_mjoin.phases.replan import replan
 from spark_mjoin.planner.tree import layout, single
-from spark_mjoin.sources.protocol import Lenient
+from spark_mjoin.sources.protocol import Counting, Lenient
 from spark_mjoin.state import meaning
 from spark_mjoin.state.partition import PartitionState
 from spark_mjoin.state.source_log import DurableLog
@@ -74,7 +75,9 @@ def _advance(task: PartitionTask, ranges: Mapping[str, list[Range]], batch: Pipe
     plan = batch.plan
     if batch.state.tree != plan.tree:
         yield from replan(batch, task.spec, plan.tree)
-    yield from batch.arrivals(_arriving(task.spec, ranges, batch), task.share)
+    in_step = plan.schedule.streams == IN_STEP
+    counted = [count(task.spec, number, ranges) for number in range(len(task.spec.inputs))] if in_step else []
+    yield from batch.arrivals(_arriving(task.spec, ranges, batch, counted), task.share, counted)
     if task.location is None:  # a batch read, after which nothing comes
         yield from batch.settle()
         if task.spec.gives_punctuations:
@@ -89,14 +92,12 @@ def _advance(task: PartitionTask, ranges: Mapping[str, list[Range]], batch: Pipe
 
 
 def _arriving(
-    spec: JoinSpec, ranges: Mapping[str, list[Range]], batch: Pipeline
+    spec: JoinSpec, ranges: Mapping[str, list[Range]], batch: Pipeline, rows: Sequence[int]
 ) -> Iterator[tuple[int, pa.RecordBatch]]:
     """All rows that arrive in a batch, as they are scheduled."""
     inputs = [read(spec, number, ranges) for number in range(len(spec.inputs))]
     awaited = partial(promises.awaited, batch.state.root) if spec.promising else None
-    clusters, rows = schedule.clusters(spec), list[int]()
-    if batch.plan.schedule.streams == IN_STEP:
-        rows = [sum(b.num_rows for b in read(spec, n, ranges, counting=True)) for n in range(len(spec.inputs))]
+    clusters = schedule.clusters(spec)
     return schedule.merge(batch.plan.schedule, inputs, batch.version, awaited, clusters, batch.counts, rows)
 
 
@@ -190,14 +191,21 @@ def _is_before(state: PartitionState, task: PartitionTask) -> bool:
     return state.version < task.version
 
 
-def read(
-    spec: JoinSpec, number: int, ranges: Mapping[str, list[Range]], counting: bool = False
-) -> Iterator[pa.RecordBatch]:
-    """The arriving rows of one input; to count them, one column is enough."""
+def read(spec: JoinSpec, number: int, ranges: Mapping[str, list[Range]]) -> Iterator[pa.RecordBatch]:
+    """The arriving rows of one input."""
     input = spec.inputs[number]
     source = sources.open_source(spec.sources[input.source])
     for range in ranges[spec.sources[input.source].alias]:
-        yield from source.read(range, input.columns[:1] if counting else input.columns)
+        yield from source.read(range, input.columns)
+
+
+def count(spec: JoinSpec, number: int, ranges: Mapping[str, list[Range]]) -> int:
+    """How many rows of one input arrive; punctuations are none."""
+    input = spec.inputs[number]
+    source = sources.open_source(spec.sources[input.source])
+    if isinstance(source, Counting) and input.punctuations is None:
+        return sum(source.count(range) for range in ranges[spec.sources[input.source].alias])
+    return sum(separate(input, batch)[1].num_rows for batch in read(spec, number, ranges))
 
 
 def _rebuild(

@@ -94,8 +94,11 @@ def _expand(
         for i, rows in bound.items():
             wider[i] = np.empty(at.size, np.int32)
             kernel.gather(rows, at, wider[i])
-        if windows is not None and not (inside := windows.inside(tables, wider)).all():
-            wider = {i: rows[inside] for i, rows in wider.items()}
+        if windows is not None:
+            inside = windows.inside(tables, wider)
+            if outside := int(inside.size - np.count_nonzero(inside)):
+                work.outside += outside
+                wider = {i: rows[inside] for i, rows in wider.items()}
         for residual in step.residuals:
             wider = _keep(spec, tables, wider, spec.residuals[residual].expr)
         edge.kept += wider[step.target].size

@@ -561,3 +561,37 @@ def departed(buckets: Any, arrived: Any, starts: Any, events: Any, below: Any, o
         if low < end:
             out[i] = events[low]
         i += _U1
+
+
+# --- windows -----------------------------------------------------------------------------------------------------
+
+
+@njit
+def inside_rows(numbers: Any, rounds: Any, starts: Any, sizes: Any, windows: Any, out: Any) -> None:
+    """out[c] becomes false where a row of combination c is outside a window that counts rows (join/windows.py).
+
+    There are windows.size rows in a combination, and -1 is no window. numbers has the numbers of the rows, input by
+    input; rounds the round of each combination, or nothing where there is one round alone; starts and sizes are round
+    by round. Row j is outside iff the row of its own input that pushes it out, the `pusher`-th of the round, comes no
+    later than another row of the combination. A product of two sizes fits a word; no branch depends on the data.
+    """
+    n, members = np.uint64(out.size), np.uint64(windows.size)
+    several = rounds.size > 0
+    j = _U0
+    while j < members:
+        i = _U0
+        while i < members and windows[j] >= 0:
+            first = np.int64(1) if i < j else np.int64(0)  # at the same point the row of i comes before that of j
+            base, c = _U0, _U0
+            while c < n:
+                if several:
+                    base = np.uint64(rounds[c]) * members
+                size, whole = sizes[base + j], sizes[base + i]
+                pusher = numbers[j * n + c] - starts[base + j] + windows[j] + np.int64(1)
+                pusher = min(max(pusher, np.int64(0)), size + np.int64(1))
+                passed = min(max(numbers[i * n + c] - starts[base + i] + np.int64(1), np.int64(0)), whole)
+                sooner = (passed == 0) | (passed * size < pusher * whole + first)
+                out[c] &= (pusher > 0) & sooner
+                c += _U1
+            i += _U1
+        j += _U1

@@ -5,6 +5,7 @@ For tests only. Each twin is the definition of what the fast one computes; nothi
 
 from __future__ import annotations
 
+from fractions import Fraction
 from typing import Any
 
 FRESH = -2
@@ -196,3 +197,18 @@ def departed(buckets: Any, arrived: Any, starts: Any, events: Any, below: Any, o
         left = [events[e] for e in range(starts[bucket], starts[bucket + 1]) if below[e] > came]
         if left:
             out[i] = left[0]
+
+
+def inside_rows(numbers: Any, rounds: Any, starts: Any, sizes: Any, windows: Any, out: Any) -> None:
+    members = range(len(windows))
+    for c in range(len(out)):
+        base = int(rounds[c]) * len(windows) if len(rounds) else 0
+        own = [int(numbers[j * len(out) + c]) for j in members]
+        began, length = [int(starts[base + j]) for j in members], [int(sizes[base + j]) for j in members]
+        rows = [(Fraction(number, size), j) for j, size in enumerate(length) for number in range(1, size + 1)]
+        passed = {j: min(own[j] - began[j] + 1, length[j]) for j in members}
+        youngest = max(((Fraction(p, length[j]), j) for j, p in passed.items() if p > 0), default=(Fraction(0), -1))
+        for j in members:
+            come = began[j] + sum(1 for at in rows if at[1] == j and at <= youngest)
+            if windows[j] >= 0 and own[j] < come - windows[j]:
+                out[c] = False

@@ -52,7 +52,7 @@ def arrive(
         probing, work = probing or Probing.unplanned(state.spec), counts.work(state.place.number)
         order = probing.order(number, [table.rows for table in state.tables], state.edges, work.edges)
         state.orders[number] = describe(state.spec, order)
-        windows = Windows.of(state.spec, state.progress)
+        windows = Windows.of(state.spec, state.progress, of_arrivals=True)
         for bound in produce(state.spec, state.tables, start, end, order, work, windows):
             if state.tracked:
                 state.groups.complete(number, bound[number].size)
@@ -162,21 +162,20 @@ def admit(spec: JoinSpec, number: int, batch: pa.RecordBatch, share: tuple[int, 
 
 
 def _delivered(state: OperatorState, number: int, batch: pa.RecordBatch) -> pa.RecordBatch:
-    """Rows as their source delivers them: noted, and numbered where a window counts them."""
+    """Rows as their source delivers them: noted, and numbered where some window counts rows."""
     input, first = state.spec.inputs[number], state.progress.read[number]
     newest = None
     if input.time is not None:
         newest = pc.max(batch.column(input.stored[input.time].name).cast(pa.int64())).as_py()
-    counted = input.window is not None and input.window.in_rows
-    state.progress.deliver(number, batch.num_rows, newest, state.residency.events, counted)
+    state.progress.deliver(number, batch.num_rows, newest, state.residency.events, state.spec.counts_rows)
     return numbered(input, batch, first)
 
 
 def numbered(input: InputSpec, batch: pa.RecordBatch, first: int) -> pa.RecordBatch:
-    """Rows as their source delivers them, with their numbers where the input's window counts them."""
-    if input.window is None or not input.window.in_rows:
+    """Rows as their source delivers them, with their numbers where some window counts rows."""
+    if input.number is None:
         return batch
-    arriving = input.stored[input.window.position].expr
+    arriving = input.stored[input.number].expr
     assert isinstance(arriving, Col)
     return batch.append_column(arriving.name, pa.array(np.arange(first, first + batch.num_rows, dtype=np.int64)))
 

@@ -40,7 +40,7 @@ def begin(state: OperatorState, plan: Expiry, counts: BatchCounts) -> None:
     """Take over a batch's watermarks, and drop what has expired by them."""
     progress = state.progress
     progress.watermarks = plan.watermarks
-    progress.forget_counts(_owed_since(state))
+    progress.forget_rounds(_owed_since(state))
     look(state)
     if plan.active or is_due(state):
         from_memory(state, counts)
@@ -50,7 +50,7 @@ def begin(state: OperatorState, plan: Expiry, counts: BatchCounts) -> None:
 
 def look(state: OperatorState) -> None:
     """Find out which rows are expired by now."""
-    state.progress.horizons = horizons(state.spec, state.progress.watermarks, state.progress.read)
+    state.progress.horizons = horizons(state.spec, state.progress.watermarks, state.progress.behind_us())
 
 
 def is_due(state: OperatorState) -> bool:
@@ -58,8 +58,12 @@ def is_due(state: OperatorState) -> bool:
 
 
 def is_due_meanwhile(state: OperatorState) -> bool:
-    """The same while rows arrive: then the watermarks stand still, but windows in rows move on."""
-    return any(i.window is not None and i.window.in_rows for i in state.spec.inputs) and is_due(state)
+    """The same while rows arrive: then the watermarks stand still, but windows in rows move on, step by step."""
+    if not (state.spec.counts_rows and is_due(state)):
+        return False
+    look(state)
+    moved = zip(state.spec.inputs, state.progress.horizons, state.progress.looked, strict=True)
+    return any(i.window is not None and i.window.in_rows and horizon != before for i, horizon, before in moved)
 
 
 def _has_moved(state: OperatorState, number: int) -> bool:
@@ -77,7 +81,7 @@ def _has_moved(state: OperatorState, number: int) -> bool:
 def from_memory(state: OperatorState, counts: BatchCounts, inputs: Collection[int] | None = None) -> None:
     """Drop the expired rows of buckets that are in memory as a whole and owe nothing: of some inputs, or of all."""
     look(state)
-    state.progress.forget_counts(_owed_since(state))  # of each turn, where inputs go in step
+    state.progress.forget_rounds(_owed_since(state))  # of each delivery, where inputs do not go in step
     windowed = {number for number, horizon in enumerate(state.progress.horizons) if horizon is not None}
     if inputs is None or windowed <= set(inputs):
         state.progress.since = 0
@@ -128,7 +132,10 @@ def drop(state: OperatorState, number: int, buckets: Array, horizon: int, on_dis
     chosen = np.zeros(BUCKETS, np.bool_)
     chosen[buckets] = True
     last = np.maximum(state.progress.positions[number], horizon)
-    gone = (table.position(window.position) <= last[table.buckets]) & chosen[table.buckets]
+    if chosen.all() and (last == last[0]).all():  # nearly always without a budget, and three times as fast
+        gone = table.position(window.position) <= last[0]
+    else:
+        gone = (table.position(window.position) <= last[table.buckets]) & chosen[table.buckets]
     on_disk = np.zeros(BUCKETS, np.int64) if on_disk is None else on_disk
     if not (gone.any() or on_disk.any()):
         return 0

@@ -13,7 +13,7 @@ so also while an operator is giving results to the one above. The rows of that o
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable, Iterator
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -65,12 +65,17 @@ class Pipeline:
         return self.plan.overflow
 
     def arrivals(
-        self, batches: Iterable[tuple[int, pa.RecordBatch]], share: tuple[int, int]
+        self, batches: Iterable[tuple[int, pa.RecordBatch]], share: tuple[int, int], side_by_side: Sequence[int] = ()
     ) -> Iterator[pa.RecordBatch]:
-        """Take in rows, each batch with the number of its input, and give out what they complete."""
+        """Take in rows, each batch with the number of its input, and give out what they complete.
+
+        side_by_side: how many rows of each input count as if they came one by one, where windows count rows.
+        """
         if self.plan.expiry is not None:
             expiry.begin(self.state.root, self.plan.expiry, self.counts)
         self.begin_sample_if_lossy()
+        if any(side_by_side):
+            self.state.root.progress.begin_round(side_by_side, self.state.root.residency.events + 1)
         room = self.plan.room
         passed = room if room is not None and room.parts is None else None
         if room is not None and room.parts is not None and shrinking.is_full(self.state, room):
@@ -91,6 +96,7 @@ class Pipeline:
                 if self.plan.purging is not None:
                     yield from self._let_go(operator, member, before, self.plan.purging)
                 yield from self._keep_to_budget()
+            self.state.root.progress.end_round()
             if not any(self.counts.rows_in) and self.has_to_purge:
                 yield None
                 self.purge_memory()

@@ -23,8 +23,12 @@ rows that were before them: so a promise that holds for an input in the order of
 
 Results do not depend on the order: a combination is found from whichever of its rows comes last (`join.operator`). What
 does depend on it: when results are found, which rows are in the state meanwhile, and so what leaves memory. Windows in
-rows count arrivals: with them inputs go in step, in turns that are small against the window, so that a row meets what
-it would meet if rows came one by one, however many come in a micro-batch.
+rows count arrivals, and rows of a batch in step count as if they came one by one (`join.windows`): again results do not
+depend on the turns.
+
+Turns of inputs in step start at FIRST_ROWS, and get longer and shorter as they go. A turn costs the same whatever it
+brings. But until a step is done none of its rows can leave, and rows find more and more that is outside their windows,
+with the square of its length. Both cost least together where they cost the same.
 
 Chance is a hash of the version that the batch makes and of the number of the turn: a replay takes the same turns.
 
@@ -46,6 +50,10 @@ from spark_mjoin.model import IN_STEP, Array, Col, JoinSpec, Schedule
 Awaited = Callable[[int, pa.RecordBatch], Array | None]
 """Which rows of a batch of an input another input waits for; None where there is nothing to wait for."""
 
+FIRST_ROWS = 8_192  # of a turn of the longest input, where inputs go in step
+LEAST_ROWS = 256
+TURN_COST = 32_768  # what a turn costs, in combinations that are outside a window: 0.5 ms, at 15 ns
+
 _WORD = (1 << 64) - 1
 
 
@@ -61,12 +69,13 @@ def merge(
     """All rows of a batch that makes a version, with the numbers of their inputs, in the order of a schedule.
 
     rows: how many each input has, for inputs that go in step. clusters: of inputs whose rows come clustered, the
-    columns by which. counts is told how many rows have waited; each batch must be in the state when the next is asked
-    for.
+    columns by which. counts is told how many rows have waited, and tells what was outside windows; each batch must be
+    in the state when the next is asked for.
     """
-    for number, turn in _turns(schedule, inputs, version, clusters or {}, rows):
+    counts = counts or BatchCounts([0] * len(inputs))
+    for number, turn in _turns(schedule, inputs, version, clusters or {}, rows, counts):
         if awaited is not None and schedule.tuples == "value":
-            turn = _by_value(number, turn, awaited, counts or BatchCounts([0] * len(inputs)))
+            turn = _by_value(number, turn, awaited, counts)
         for batch in turn:
             yield number, batch
 
@@ -114,12 +123,13 @@ def _turns(
     version: int,
     clusters: Mapping[int, Sequence[str]],
     rows: Sequence[int],
+    counts: BatchCounts,
 ) -> Iterator[tuple[int, Iterator[pa.RecordBatch]]]:
     order = schedule.order or tuple(range(len(inputs)))
     quotas = schedule.quotas or (sys.maxsize,) * len(inputs)
     queues = {number: _Queue(inputs[number], clusters.get(number, ())) for number in order}
     if schedule.streams == IN_STEP:
-        yield from _in_step(queues, rows, quotas)
+        yield from _in_step(queues, rows, min(quotas), counts)
     turn = 0
     while queues:
         waiting = list(queues)
@@ -135,15 +145,21 @@ def _turns(
 
 
 def _in_step(
-    queues: Mapping[int, _Queue], rows: Sequence[int], quotas: Sequence[int]
+    queues: Mapping[int, _Queue], rows: Sequence[int], quota: int, counts: BatchCounts
 ) -> Iterator[tuple[int, Iterator[pa.RecordBatch]]]:
-    """Turns in which every input has the same part of its rows; none is longer than its quota."""
-    rounds = max((-(-rows[number] // quotas[number]) for number in queues), default=0)
-    for passed in range(1, rounds + 1):
+    """Turns in which every input has the same part of its rows; none is longer than the quota."""
+    longest, passed, step, work = max(rows), 0, min(FIRST_ROWS, quota), counts.work()
+    while passed < longest:
+        passed, before = min(longest, passed + step), work.outside
         for number, queue in queues.items():
-            due = rows[number] * passed // rounds - queue.taken
+            due = rows[number] * passed // longest - queue.taken
             if due > 0:
                 yield number, queue.turn(due)
+        wasted, cost = work.outside - before, TURN_COST * len(queues)
+        if wasted > 2 * cost:
+            step = max(min(LEAST_ROWS, quota), step // 2)
+        elif 2 * wasted < cost:
+            step = min(quota, 2 * step)
 
 
 class _Queue:

@@ -271,7 +271,7 @@ class _Graph:
                 shared[name] = len(stored)
                 stored.append(StoredColumn(name, Col(input, name), schema.field(name).type))
             payload.append((name, shared[name]))
-        window, time = self._window(input, stored, shared)
+        window, time, number = self._window(input, stored, shared)
         filters = self.filters[input]
         condition = Call("and", tuple(filters)) if len(filters) > 1 else filters[0] if filters else None
         read = frozenset[Col]().union(*map(columns_of, [s.expr for s in stored] + filters))
@@ -286,29 +286,32 @@ class _Graph:
             payload=tuple(payload),
             window=window,
             time=time,
+            number=number,
             lateness=self.options[source].lateness or 0,
         )
         return with_promises(described, self.sources[source], self.options[source].promised)
 
     def _window(
         self, input: int, stored: list[StoredColumn], shared: Mapping[str, int]
-    ) -> tuple[Window | None, int | None]:
-        """The window of an input and where its event time is; stores what they need."""
+    ) -> tuple[Window | None, int | None, int | None]:
+        """The window of an input and where its event time and its row number are; stores what they need."""
         source = self.query.inputs[input][1]
         time, name = None, self.event_times[source]
         if name is not None:
             if name not in shared:
                 stored.append(StoredColumn(name, Col(input, name), self.sources[source].schema.field(name).type))
             time = shared.get(name, len(stored) - 1)
+        number = None
+        if any(each.window is not None and each.window.in_rows for each in self.options):
+            arriving = Col(input, _fresh("row number", set(self.sources[source].schema.names)))
+            number = len(stored)
+            stored.append(StoredColumn("row number", arriving, pa.int64(), made_up=True))
         window = self.options[source].window
         if window is None:
-            return None, time
-        if not window.in_rows:
-            assert time is not None
-            return Window(window.size, False, time), time
-        arriving = Col(input, _fresh("row number", set(self.sources[source].schema.names)))
-        stored.append(StoredColumn("row number", arriving, pa.int64(), made_up=True))
-        return Window(window.size, True, len(stored) - 1), time
+            return None, time, number
+        position = number if window.in_rows else time
+        assert position is not None
+        return Window(window.size, window.in_rows, position), time, number
 
     # --- helpers ---
 

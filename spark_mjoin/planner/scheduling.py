@@ -17,7 +17,8 @@ Rows of a turn come by value where punctuations are passed on and goal is memory
 
 Priority: inputs with unique keys first, then by the rows that are expected.
 
-Windows in rows count arrivals. With them inputs come in step, in turns that are a small part of the smallest window.
+Windows in rows count arrivals. With them inputs come in step: results do not depend on how long turns are, but rows
+can only leave at the end of them.
 
 Pure. The choice is part of the offset, so a replay takes the same turns; `phases.schedule` carries it out.
 """
@@ -32,7 +33,6 @@ from spark_mjoin.model import IN_STEP, JoinSpec, Schedule, Settings
 QUOTA_ROWS = 65_536  # of a turn: measured by `python -m benchmarks.scheduling`, smaller ones cost throughput
 SMALL_QUOTA_ROWS = 8_192  # where memory matters more
 _ONE_SIDE = "rows of the many side need not be stored when their partner is there"
-STEPS = 16  # turns in a window in rows: measured, results are within 1 % of row by row, and more turns cost more
 ALIKE = 2.0  # inputs whose expected rows differ by less than this factor keep their order
 
 
@@ -59,9 +59,8 @@ def choose(spec: JoinSpec, settings: Settings, rates: Sequence[float] = (), befo
     quotas: tuple[int, ...] = ()
     if streams != "sequential" or tuples == "value":
         saves = settings.goal == "memory" or (settings.stream_scheduling == "auto" and streams == "priority")
+        saves = saves or (streams == IN_STEP and settings.memory_bytes is not None)
         quota = settings.quota_rows or (SMALL_QUOTA_ROWS if saves else QUOTA_ROWS)
-        if streams == IN_STEP:
-            quota = settings.quota_rows or max(1, min(_counted(spec), default=STEPS) // STEPS)
         quotas = (quota,) * len(inputs)
         if streams == "priority" and saves and known and _go_along(spec):
             quotas = tuple(max(1, round(quota * rate / max(rates))) for rate in rates)
@@ -72,8 +71,8 @@ def choose(spec: JoinSpec, settings: Settings, rates: Sequence[float] = (), befo
 def _streams(spec: JoinSpec, settings: Settings, known: bool) -> tuple[str, str]:
     if settings.stream_scheduling != "auto":
         return settings.stream_scheduling, "option 'streamScheduling' says so"
-    if _counted(spec):
-        return IN_STEP, "windows in rows count arrivals, so inputs come as if row by row"
+    if spec.counts_rows:
+        return IN_STEP, "windows in rows count arrivals, so inputs come side by side"
     if not spec.promising:
         return "sequential", "nothing is known of the inputs that speaks for turns"
     if settings.goal != "memory" and settings.memory_bytes is None:
@@ -88,16 +87,11 @@ def _streams(spec: JoinSpec, settings: Settings, known: bool) -> tuple[str, str]
 def _tuples(spec: JoinSpec, settings: Settings) -> tuple[str, str]:
     if settings.tuple_scheduling != "auto":
         return settings.tuple_scheduling, "option 'tupleScheduling' says so"
-    if _counted(spec):
+    if spec.counts_rows:
         return "sequential", ""
     if spec.gives_punctuations and settings.goal == "memory":
         return "value", "rows first that complete what another input has promised, so that it can be passed on"
     return "sequential", ""
-
-
-def _counted(spec: JoinSpec) -> list[int]:
-    """The sizes of windows in rows."""
-    return [i.window.size for i in spec.inputs if i.window is not None and i.window.in_rows]
 
 
 def _go_along(spec: JoinSpec) -> bool:

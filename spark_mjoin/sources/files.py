@@ -333,6 +333,12 @@ class FileSource:
             raise self._unreadable(file.path, e) from self._secrets.cause(e)
         self._checked(file)
 
+    def count(self, range: Range) -> int:
+        if range["end"] is not None:
+            return int(range["end"] - range["start"])
+        counted = self._count(FileStat(range["path"], range["size"], range["mtime_ns"]))
+        return max(0, counted - int(range["start"]))
+
     def _checked(self, logged: FileStat) -> FileStat | None:
         """The file as it is now, if that is as logged or nobody minds; None when it is gone and nobody minds."""
         now = self._stat(logged.path)

@@ -97,6 +97,14 @@ class Surveyed(Protocol):
 
 
 @runtime_checkable
+class Counting(Protocol):
+    """A source that can say how many rows a range has; where one cannot, they are read to be counted."""
+
+    def count(self, range: Range) -> int:
+        """As many as `read` gives."""
+
+
+@runtime_checkable
 class Lenient(Protocol):
     """A source that may be allowed to lose rows: a range that is read again may then give others than it did."""
 

@@ -134,6 +134,9 @@ class WisconsinSource:
                 yield pa.record_batch([pa.nulls(stop - start)], names=["none"]).select([])
             start = stop
 
+    def count(self, range: Range) -> int:
+        return int(range["end"] - range["start"])
+
 
 # --- rows ------------------------------------------------------------------------------------------------------
 

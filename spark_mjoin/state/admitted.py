@@ -78,8 +78,10 @@ class Admitted:
 
     def leave(self, arrived: Array, others: int = 0) -> None:
         """Rows have left the state: some that arrived at such events, and others, taken to be the oldest."""
-        gone = np.bincount(np.maximum(self._cohort(arrived), 0), minlength=len(self.cohorts))
-        for cohort, rows in zip(self.cohorts, gone.tolist(), strict=True):
+        gone = [arrived.size]
+        if len(self.cohorts) != 1:
+            gone = np.bincount(np.maximum(self._cohort(arrived), 0), minlength=len(self.cohorts)).tolist()
+        for cohort, rows in zip(self.cohorts, gone, strict=True):
             older = min(others, cohort.rows - rows)
             others -= older
             cohort.weight *= 1 - (rows + older) / max(cohort.rows, 1)

@@ -1,11 +1,15 @@
 """How far the inputs of a windowed join have come, and which of their rows were dropped because of it.
 
     read, seen     rows that an input has delivered, and its largest event time: before filters, of all partitions alike
-    counts         (event, rows): how many rows an input with a window in rows had delivered by an arrival
+    rounds         where a window counts rows, which rows came side by side, and what had come before them
     dropped        per input and bucket (position, event): rows at or before the position that arrived before the event
                    are not in the state any more, though a segment may still hold them
 
     shortened      per input, the last position that was given up for lack of memory (phases.shrinking)
+
+A round is what a batch delivers of inputs that go in step, or else a single delivery of one input. Its sizes are known
+when it begins: `join.windows` says what follows from them. Rounds are kept as long as combinations with rows of theirs
+may be owed.
 
 What is dropped is a rule and not a list, so a state that is loaded leaves out the same rows as the one that dropped
 them. A later rule covers all that an earlier one did: positions and events only grow. `join.windows` says which rows
@@ -14,7 +18,7 @@ can be dropped, `phases.expiry` when.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -27,12 +31,19 @@ EARLIEST = -(2**63)  # the least event time that a row can have
 BEFORE_ALL = EARLIEST  # of a bucket of which nothing was dropped: its event, 0, says so
 
 
+@dataclass(frozen=True)
+class Round:
+    event: int  # rows that arrive at this event or later, and before that of the next round, are of this one
+    starts: tuple[int, ...]  # rows that each input had delivered before it
+    sizes: tuple[int, ...]  # rows that each input delivers in it
+
+
 @dataclass
 class Progress:
     inputs: int
     read: list[int] = field(default_factory=list)
     seen: list[int | None] = field(default_factory=list)
-    counts: list[list[tuple[int, int]]] = field(default_factory=list)
+    rounds: list[Round] = field(default_factory=list)
     positions: Array = field(default_factory=lambda: np.empty(0, np.int64))
     events: Array = field(default_factory=lambda: np.empty(0, np.int32))
     dropped: list[int] = field(default_factory=list)  # rows that are in the state's total and not in the state
@@ -40,13 +51,13 @@ class Progress:
     shortened: list[int | None] = field(default_factory=list)  # the last position that was given up before its time
     looked: list[int | None] = field(default_factory=list)  # how far rows in memory were last looked through
     held: int = 0  # rows in segments that are outside their window and kept because disk work is owed
+    in_round: bool = False  # whether rows of the last round may still come; not kept
     watermarks: tuple[int | None, ...] = ()  # of the batch that runs; not kept
     horizons: list[int | None] = field(default_factory=list)  # at or before which rows are expired; not kept
 
     def __post_init__(self) -> None:
         self.read = self.read or [0] * self.inputs
         self.seen = self.seen or [None] * self.inputs
-        self.counts = self.counts or [[] for _ in range(self.inputs)]
         self.dropped = self.dropped or [0] * self.inputs
         self.shortened = self.shortened or [None] * self.inputs
         self.looked = self.looked or [None] * self.inputs
@@ -55,20 +66,46 @@ class Progress:
             self.positions = np.full((self.inputs, BUCKETS), BEFORE_ALL, np.int64)
             self.events = np.zeros((self.inputs, BUCKETS), np.int32)
 
+    def begin_round(self, sizes: Sequence[int], event: int) -> None:
+        """From an event on, and until `end_round`, the inputs deliver so many rows, side by side."""
+        self.rounds.append(Round(event, tuple(self.read), tuple(sizes)))
+        self.in_round = True
+
+    def end_round(self) -> None:
+        self.in_round = False
+
     def deliver(self, input: int, rows: int, newest: int | None, event: int, counted: bool) -> None:
-        """An input has delivered rows, with such an event time at the most; counted: its window is in rows."""
+        """An input has delivered rows, with such an event time at the most; counted: some window counts rows."""
+        if counted and rows and not self.in_round:
+            self.begin_round([rows if i == input else 0 for i in range(self.inputs)], event)
+            self.end_round()
         self.read[input] += rows
         before = self.seen[input]
         if newest is not None:
             self.seen[input] = newest if before is None else max(before, newest)
-        if counted:
-            self.counts[input].append((event, self.read[input]))
 
-    def forget_counts(self, before: int) -> None:
+    def behind_us(self) -> list[int]:
+        """Of each input, rows that came before every row that is still to come of any other input.
+
+        In a round an input may have delivered more already: rows of others that come later count as if they had come
+        before some of them. The next row of each that has not ended says how many.
+        """
+        if not self.in_round:
+            return list(self.read)
+        now, out = self.rounds[-1], list[int]()
+        for input, (start, size) in enumerate(zip(now.starts, now.sizes, strict=True)):
+            least = size
+            for other, whole in enumerate(now.sizes):
+                part = self.read[other] - now.starts[other] + 1
+                if other != input and part <= whole:
+                    least = min(least, max(0, part * size - 1) // whole)
+            out.append(min(start + least, self.read[input]))
+        return out
+
+    def forget_rounds(self, before: int) -> None:
         """No combination whose youngest row arrived before an event will be looked at any more."""
-        for input, counts in enumerate(self.counts):
-            last = max((at for at, (event, _) in enumerate(counts) if event <= before), default=0)
-            self.counts[input] = counts[last:]
+        last = max((at for at, each in enumerate(self.rounds) if each.event <= before), default=0)
+        self.rounds = self.rounds[last:]
 
     def drop(self, input: int, buckets: Iterable[int] | Array, position: int, event: int) -> None:
         """Rows of some buckets that are at or before a position have left the state."""
@@ -97,7 +134,7 @@ class Progress:
         return {
             "read": self.read,
             "seen": self.seen,
-            "counts": [[list(c) for c in of] for of in self.counts],
+            "rounds": [[each.event, each.starts, each.sizes] for each in self.rounds],
             "positions": self.positions.tolist(),
             "events": self.events.tolist(),
             "dropped": self.dropped,
@@ -113,7 +150,7 @@ class Progress:
             inputs,
             list(body["read"]),
             list(body["seen"]),
-            [[(e, n) for e, n in of] for of in body["counts"]],
+            [Round(event, tuple(starts), tuple(sizes)) for event, starts, sizes in body["rounds"]],
             np.array(body["positions"], np.int64),
             np.array(body["events"], np.int32),
             list(body["dropped"]),

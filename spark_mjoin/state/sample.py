@@ -262,21 +262,22 @@ def _needed(input: InputSpec, in_residual: bool) -> list[int]:
     """Stored columns that a join needs to find combinations."""
     if in_residual:
         return list(range(len(input.stored)))
-    own = {ordinal for _, ordinal in input.keys}
-    own |= {input.window.position} if input.window is not None else set()
-    return sorted(own | ({input.time} if input.time is not None else set()))
+    position = None if input.window is None else input.window.position
+    others = (position, input.time, input.number)
+    return sorted({*(ordinal for _, ordinal in input.keys), *(ordinal for ordinal in others if ordinal is not None)})
 
 
 def _only(input: InputSpec, columns: list[int]) -> InputSpec:
     """An input with some of its stored columns."""
     at = {ordinal: place for place, ordinal in enumerate(columns)}
-    window, time = input.window, input.time
+    window = input.window
     return replace(
         input,
         stored=tuple(input.stored[o] for o in columns),
         keys=tuple((c, at[o]) for c, o in input.keys),
         payload=tuple((name, at[o]) for name, o in input.payload if o in at),
         window=None if window is None else replace(window, position=at[window.position]),
-        time=None if time is None else at[time],
+        time=None if input.time is None else at[input.time],
+        number=None if input.number is None else at[input.number],
         punctuations=None,
     )

@@ -256,6 +256,7 @@ SIGNATURES = {
     "append_offsets": (I32, N, N, I64),
     "select_partition": (U64, N, N, I32),
     "departed": (U8, I32, I32, I32, I32, I32),
+    "inside_rows": (I64, I64, I64, I64, I64, B),
 }
 
 
@@ -298,3 +299,27 @@ def test_departed_is_the_first_event_that_takes_a_row(kernel: ModuleType, data: 
     for (bucket, came), event in zip(rows, out, strict=True):
         taking = [events[e] for e in range(starts[bucket], starts[bucket + 1]) if below[e] > came]
         assert event == (taking[0] if taking else 99)
+
+
+@given(st.data())
+def differential_rows_in_windows_agree(data: st.DataObject) -> None:
+    """Rows of this record, and of earlier ones; windows of all sizes, and none."""
+    members, records = data.draw(st.integers(1, 3)), data.draw(st.integers(1, 3))
+    starts, sizes, read = list[int](), list[int](), [0] * members
+    for _ in range(records):
+        size = data.draw(st.lists(st.integers(0, 9), min_size=members, max_size=members))
+        starts, sizes, read = starts + read, sizes + size, [a + b for a, b in zip(read, size, strict=True)]
+    combinations = data.draw(st.lists(st.integers(0, records - 1), max_size=8))
+    numbers = []
+    for j in range(members):
+        for record in combinations:
+            end = starts[record * members + j] + sizes[record * members + j]
+            numbers.append(data.draw(st.integers(0, max(0, end - 1))))
+    windows = array(data.draw(st.lists(st.integers(-1, 6), min_size=members, max_size=members)))
+    found = []
+    for kernel in (fast, slow):
+        out = np.ones(len(combinations), np.bool_)
+        which = array(combinations if records > 1 else [])
+        kernel.inside_rows(array(numbers), which, array(starts), array(sizes), windows, out)
+        found.append(out.tolist())
+    assert found[0] == found[1]

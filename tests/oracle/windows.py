@@ -6,7 +6,9 @@ The definition looks at every combination of rows; nothing in it is incremental,
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
+from fractions import Fraction
 from itertools import product
+from typing import TypeVar
 
 import pyarrow as pa
 from hypothesis import strategies as st
@@ -24,6 +26,20 @@ class Row:
     m: int | None
     ts: int | None
     v: int
+
+
+T = TypeVar("T")
+
+
+def side_by_side(arriving: Sequence[Sequence[T]]) -> Iterator[tuple[int, T]]:
+    """(input, row) of the rows that inputs have in a batch, one by one."""
+    order = [
+        (Fraction(part, len(rows)), number, row)
+        for number, rows in enumerate(arriving)
+        for part, row in enumerate(rows, 1)
+    ]
+    for _, number, row in sorted(order, key=lambda one: one[:2]):
+        yield number, row
 
 
 @dataclass(frozen=True)
@@ -44,6 +60,7 @@ class WindowCase:
     partitions: int = 1
     schedule: tuple[str, ...] = ()
     active: bool = False
+    quota: int | None = None  # rows of a turn, on which results do not depend
 
     @property
     def timed(self) -> bool:
@@ -79,6 +96,8 @@ class WindowCase:
 
     def options(self) -> dict[str, str]:
         out = {"partitions": str(self.partitions), "expiry": "active" if self.active else "lazy"}
+        if self.quota is not None:
+            out["schedulingQuota"] = str(self.quota)
         for i, given in enumerate(self.inputs):
             if given.window is not None:
                 kind, size = given.window
@@ -111,17 +130,13 @@ class WindowCase:
     def arrivals(self) -> Iterator[tuple[int, int, Row]]:
         """(batch, input, row) in the order of arrival.
 
-        Input by input, and where a window counts rows in step: turns are so short here that no input has more than one
-        row in any of them.
+        Batch by batch, and in a batch by the part of its input that has come with a row; at the same part, those first
+        whose input the query names first. Where no window counts rows, the order does not matter.
         """
-        counted = any(i.window is not None and i.window[0] == "rows" for i in self.inputs)
         for batch in range(max(len(i.batches) for i in self.inputs)):
             arriving = [given.batches[batch] if batch < len(given.batches) else () for given in self.inputs]
-            rounds = max(map(len, arriving)) if counted else 1
-            for part in range(rounds):
-                for number, rows in enumerate(arriving):
-                    for row in rows[len(rows) * part // rounds : len(rows) * (part + 1) // rounds]:
-                        yield batch, number, row
+            for number, row in side_by_side(arriving):
+                yield batch, number, row
 
     def is_late(self, batch: int, number: int, row: Row) -> bool:
         mark = self.watermarks()[batch][number]
@@ -230,6 +245,7 @@ def window_cases(
         partitions=draw(st.integers(1, 3)) if shape == STAR else 1,
         schedule=schedule,
         active=draw(st.booleans()),
+        quota=draw(st.sampled_from([None, 1, 2, 3])),
     )
 
 

@@ -11,9 +11,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from spark_mjoin.metrics import BatchCounts
 from spark_mjoin.model import Array, Schedule
 from spark_mjoin.phases import arrival
-from spark_mjoin.phases.schedule import merge
+from spark_mjoin.phases.schedule import FIRST_ROWS, TURN_COST, merge
 from spark_mjoin.state.manifests import Manifests
 from spark_mjoin.state.operator import OperatorState
 from tests.harness import ReadAllAvailable, reader, rows, run, scripted
@@ -75,6 +76,40 @@ def test_chance_treats_inputs_alike_and_differs_from_version_to_version() -> Non
         early = Counter(order[:600])
         assert all(160 < early[number] < 240 for number in range(3)), early
         assert len(list(groupby(order[:600]))) > 350, "no input has long runs"
+
+
+def steps(sizes: list[int], quota: int, outside: int) -> list[tuple[int, int]]:
+    """Turns in step, in which each row finds so many combinations outside a window for each row of its step."""
+    counts, found, step = BatchCounts([0] * len(sizes)), list[tuple[int, int]](), 0
+    inputs = inputs_of(*([size] for size in sizes))
+    for number, batch in merge(Schedule("in step", (), (quota,) * len(sizes)), inputs, 1, counts=counts, rows=sizes):
+        step = batch.num_rows if number == 0 else step
+        counts.work().outside += outside * batch.num_rows * step
+        found.append((number, batch.num_rows))
+    return found
+
+
+def test_inputs_in_step_have_the_same_part_of_their_rows() -> None:
+    assert steps([8, 4, 1], 2, 0) == [(0, 2), (1, 1), (0, 2), (1, 1), (0, 2), (1, 1), (0, 2), (1, 1), (2, 1)]
+    assert steps([0, 3], 2, 0) == [(1, 2), (1, 1)]
+    assert steps([0, 0], 2, 0) == []
+    taken = [0, 0, 0]
+    for number, size in steps([90_000, 37_000, 10], 5_000, 0):
+        assert size <= 5_000
+        taken[number] += size
+        assert number < 2 or abs(taken[0] / 90_000 - taken[2] / 10) < 0.1
+        assert number < 1 or abs(taken[0] / 90_000 - taken[1] / 37_000) < 0.001
+    assert taken == [90_000, 37_000, 10]
+
+
+def test_steps_get_longer_while_little_is_outside_and_shorter_where_much_is() -> None:
+    sizes = [400_000, 400_000]
+    longer = [size for number, size in steps(sizes, 65_536, 0) if number == 0]
+    assert longer[:5] == [8_192, 16_384, 32_768, 65_536, 65_536]
+    shorter = [size for number, size in steps(sizes, 65_536, 1) if number == 0]
+    assert shorter[0] == FIRST_ROWS and shorter[-2] < FIRST_ROWS / 16, "a row finds all rows of its step"
+    settled = shorter[len(shorter) // 2 : -1]
+    assert len(set(settled)) == 1 and TURN_COST / 2 <= settled[0] ** 2 <= 2 * TURN_COST
 
 
 def keyed(*keys: list[int | None]) -> Inputs:

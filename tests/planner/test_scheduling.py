@@ -68,7 +68,7 @@ def test_memory_as_the_goal_takes_small_turns_where_rows_can_leave() -> None:
         assert set(choose(*given(goal="memory", **everyone)).schedule.quotas) == {SMALL_QUOTA_ROWS}
     windows = {"window": "9 rows", "source__a__unique": "k", "source__a__punctuation": "v = 'end'", "goal": "memory"}
     choice = choose(*given(**windows))
-    assert choice.schedule == Schedule("in step", (), (1, 1, 1))
+    assert choice.schedule == Schedule("in step", (), (SMALL_QUOTA_ROWS,) * 3)
 
 
 def test_turns_are_in_step_with_the_rates_where_keys_come_in_order() -> None:
@@ -129,9 +129,10 @@ def test_mistakes(options: dict[str, str], words: str) -> None:
 
 
 def test_windows_in_rows_let_inputs_go_in_step() -> None:
-    assert choose(*given(window="1600 rows")).schedule == Schedule("in step", (), (100, 100, 100))
-    assert choose(*given(window="1600 rows", source__b__window="80 rows")).schedule.quotas == (5, 5, 5)
+    assert choose(*given(window="1600 rows")).schedule == Schedule("in step", (), (QUOTA_ROWS,) * 3)
+    assert choose(*given(source__b__window="80 rows")).schedule.streams == "in step"
     assert choose(*given(window="1600 rows", schedulingQuota="7")).schedule.quotas == (7, 7, 7)
+    assert choose(*given(window="1600 rows", memory="1g")).schedule.quotas == (SMALL_QUOTA_ROWS,) * 3
     assert choose(*given(window="10 rows", streamScheduling="sequential")).schedule == Schedule()
 
 

@@ -21,7 +21,7 @@ from spark_mjoin.errors import OptionError
 from spark_mjoin.schema import canonical_schema
 from spark_mjoin.sources import REGISTRY, create, formats, limits
 from spark_mjoin.sources.memory_log import MemoryLog
-from spark_mjoin.sources.protocol import Limits, Source, Surveyed
+from spark_mjoin.sources.protocol import Counting, Limits, Source, Surveyed
 
 SIZES = (7, 1, 0, 20, 3, 12)
 DDL = "id BIGINT, name STRING"
@@ -168,6 +168,18 @@ def test_row_limits_are_exact_and_lose_nothing(source: Source, step: int) -> Non
     full = [len(p) for p in parts if p]
     assert all(n == step for n in full[:-1])
     assert full[-1] <= step
+
+
+@pytest.mark.parametrize("step", [None, 1, 7, 42])
+def test_a_range_has_as_many_rows_as_are_counted(source: Source, step: int | None) -> None:
+    assert isinstance(source, Counting)
+    log, total = MemoryLog(), 0
+    for start, end in walk(source, Limits(max_rows=step), log, source.initial()):
+        for part in source.plan(start, end, log):
+            read = sum(batch.num_rows for batch in source.read(part, source.schema().names[:1]))
+            assert pickle.loads(pickle.dumps(source)).count(part) == read
+            total += read
+    assert total == 43
 
 
 def test_any_sequence_of_limits_and_crashes_gives_the_same_rows(source: Source) -> None:
