@@ -257,10 +257,11 @@ class MJoinStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         """How the next batch runs, in which some sources have new rows; it is certain if there will be one."""
         manifests = self._manifests(start)
         if start == self._batch and certain:
-            seconds = time.monotonic() - self._times[1]
-            self._rates.note([m for m in manifests if m is not None], seconds)
-            if self._may_have_debt(start) and (committed := self._committed(start)):
-                self._spare.note(committed, self._written(start), seconds)
+            seconds, found = time.monotonic() - self._times[1], [m for m in manifests if m is not None]
+            self._rates.note(found, seconds)
+            all_committed = len(found) == len(manifests) and all(m["version"] == start["version"] for m in found)
+            if self._may_have_debt(start) and all_committed:
+                self._spare.note(found, self._written(start), seconds)
         before, rates = self._planned_at(start), self._rates.smoothed
         return self._planner.next_batch(before, manifests, moving, rates, self._ended, self._spare.of_last_batch)
 

@@ -27,7 +27,8 @@ USERS = [
 ]  # fmt: skip
 NAME = st.sampled_from(OURS + USERS) | st.text("ab.`_ü ", min_size=1, max_size=4)
 FILE = re.compile(
-    r"meaning\.json|version-\d{12}\.json|entries-\d{12}-\d{12}\.json|promises-\d{12}-\d+-[0-9a-f]{32}\.json"
+    r"meaning\.json|version-\d{12}\.json|entries-\d{12}-\d{12}\.json|promises-\d{12}-\d+-[0-9a-f]{32}\.arrow"
+    r"|sample-\d{12}-[0-9a-f]{32}\.arrow"
     r"|rows-\d{12}-(\d+|r\d+\.\d+)-\d+-[0-9a-f]{32}\.arrow|purged-\d{12}-\d+-[0-9a-f]{32}\.arrow"
 )
 DIRECTORY = re.compile(r"[0-9a-f]{32}|sources|\d+|partition-\d+")

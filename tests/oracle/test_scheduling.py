@@ -70,7 +70,7 @@ def oracle_windows_in_time_do_not_depend_on_the_schedule(
     data: st.DataObject, case: WindowCase, options: dict[str, str]
 ) -> None:
     memory = data.draw(st.sampled_from([{}, {"memory": "1"}, {"memory": "20k"}]))
-    everything = scripted(case.scripts(), case.query(), **case.options(), **options, **memory)
+    everything = scripted(case.scripts(), case.query(), **(case.options() | options | memory))
     task._CACHE.clear()
     with tempfile.TemporaryDirectory() as state:
         tables = run(everything, Path(state), case.schedule)
