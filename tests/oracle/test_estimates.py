@@ -16,7 +16,7 @@ from spark_mjoin import task
 from spark_mjoin.model import WHOLE
 from spark_mjoin.phases import sampling
 from tests import harness
-from tests.examples import examples
+from tests.examples import FACTOR, examples
 from tests.oracle.estimates import CHAIN3, CHAIN4, CHUNK_ROWS, CYCLE, PAIR, Kind, compared, options_of, run, tables
 
 TOLERANCE = 0.05
@@ -72,8 +72,14 @@ def larger_arrivals(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.mark.parametrize("name", KINDS)
 @given(seed=SEEDS)
-@settings(examples(2), deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow])
+@settings(
+    examples(2),
+    derandomize=FACTOR < 1,
+    deadline=None,
+    suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow],
+)
 def oracle_estimates_are_within_the_tolerance(name: str, seed: int, tmp_path_factory: pytest.TempPathFactory) -> None:
+    """An estimate misses now and then: `make test` has always the same streams, `make fuzz` new ones."""
     kind = KINDS[name]
     low = 0
     for metric, estimate, truth in compared(kind, seed, tmp_path_factory.mktemp("state")):
