@@ -29,7 +29,7 @@ jar: $(STAMP) ## compile the jar, if its sources have changed; without a JDK it 
 	@$(BIN)/python jvm-shim/build.py
 
 demo: $(STAMP) jar ## three streams joined before your eyes, in under a minute
-	$(BIN)/python -m spark_mjoin.demo
+	$(BIN)/python -m spark_mjoin demo
 
 lint: $(STAMP) ## ruff: style, imports, banned calls
 	$(BIN)/ruff check .
@@ -46,7 +46,7 @@ test: $(STAMP) jar ## lint, types and all tests: what CI runs
 	$(BIN)/python -m pytest -n 2
 
 fuzz: $(STAMP) ## the generated tests with many more cases each; SPARK_MJOIN_EXAMPLES says how many times as many
-	SPARK_MJOIN_EXAMPLES=$${SPARK_MJOIN_EXAMPLES:-5} $(BIN)/python -m pytest -n 2 tests/oracle tests/planner tests/phases tests/kernel
+	SPARK_MJOIN_EXAMPLES=$${SPARK_MJOIN_EXAMPLES:-5} $(BIN)/python -m pytest -n 2 tests/oracle tests/driver tests/query tests/engine tests/kernel
 
 test-matrix: $(STAMP) jar ## the tests on Spark with each version that is claimed, and that others are refused
 	@test -x $(OLDEST)/bin/python || $(PYTHON) -m venv $(OLDEST)

@@ -34,11 +34,13 @@ from benchmarks.endless import EndlessSource
 from benchmarks.paper import kang
 from benchmarks.paper.__main__ import show
 from benchmarks.paper.outcome import Check, Graph, Graphs
-from spark_mjoin import calibrate, sources, task
-from spark_mjoin.datasource import MJoinDataSource
+from spark_mjoin import sources
+from spark_mjoin.doors.datasource import MJoinDataSource
+from spark_mjoin.driver import calibrate
+from spark_mjoin.driver.access import Direction, Target, cost
+from spark_mjoin.engine import arrival
+from spark_mjoin.engine import batch as task
 from spark_mjoin.model import LAZY
-from spark_mjoin.phases import arrival
-from spark_mjoin.planner.access import Direction, Target, cost
 from spark_mjoin.schema import TIMESTAMP
 from spark_mjoin.sources.options import Options
 

@@ -163,7 +163,7 @@ def _stream(
     from pyspark.sql.datasource import CaseInsensitiveDict
     from pyspark.sql.streaming.datasource import ReadMaxRows
 
-    from spark_mjoin.datasource import MJoinDataSource
+    from spark_mjoin.doors.datasource import MJoinDataSource
     from spark_mjoin.state.manifests import Manifests
 
     given = {"query": data.workload.query, "stateLocation": str(state), **options}

@@ -203,7 +203,7 @@ def _compile(small: Dataset, engine: Engine, directory: Path) -> None:
     """A small join without Spark: what numba compiles once per machine is in its cache then, and not in a cold time."""
     from pyspark.sql.datasource import CaseInsensitiveDict
 
-    from spark_mjoin.datasource import MJoinDataSource
+    from spark_mjoin.doors.datasource import MJoinDataSource
 
     options = {"query": small.workload.query, "stateLocation": str(directory)} | engine.options
     for alias in small.workload.aliases:

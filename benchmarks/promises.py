@@ -26,7 +26,7 @@ from pyspark.sql.datasource import CaseInsensitiveDict
 from pyspark.sql.streaming.datasource import ReadAllAvailable
 
 from spark_mjoin import sources
-from spark_mjoin.datasource import MJoinDataSource
+from spark_mjoin.doors.datasource import MJoinDataSource
 from spark_mjoin.sources.options import Options
 from spark_mjoin.sources.protocol import Limits, SourceLog
 from spark_mjoin.state.manifests import Manifests

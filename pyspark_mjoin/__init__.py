@@ -3,6 +3,6 @@
 Imported whenever any Python data source is looked up, so it imports nothing heavy.
 """
 
-from spark_mjoin.datasource import MJoinDataSource as DefaultSource
+from spark_mjoin.doors.datasource import MJoinDataSource as DefaultSource
 
 __all__ = ["DefaultSource"]

@@ -7,10 +7,11 @@ import argparse
 import sys
 from collections.abc import Sequence
 
-from spark_mjoin import calibrate
+from spark_mjoin.doors import demo
+from spark_mjoin.driver import calibrate
 from spark_mjoin.explaining import advice, explanation
 
-COMMANDS = {"calibrate": calibrate, "explain": explanation, "advise": advice}
+COMMANDS = {"demo": demo, "explain": explanation, "advise": advice, "calibrate": calibrate}
 
 
 def main(arguments: Sequence[str]) -> int:

@@ -394,7 +394,7 @@ IN_STEP = "in step"  # rows of a batch count as if they came one by one, in prop
 
 @dataclass(frozen=True)
 class Schedule:
-    """In which order a batch takes in the rows of its inputs (phases/schedule.py)."""
+    """In which order a batch takes in the rows of its inputs (engine/schedule.py)."""
 
     streams: str = "sequential"  # or "priority", "random", IN_STEP
     order: tuple[int, ...] = ()  # the inputs, that of the highest priority first; empty: as the query names them

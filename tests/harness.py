@@ -22,8 +22,8 @@ import pyarrow as pa
 from pyspark.sql.datasource import CaseInsensitiveDict
 from pyspark.sql.streaming.datasource import ReadAllAvailable
 
-from spark_mjoin import task
-from spark_mjoin.datasource import MJoinDataSource
+from spark_mjoin.doors.datasource import MJoinDataSource
+from spark_mjoin.engine import batch as task
 from tests.scripted import SCRIPTS
 
 OK, CRASH, TORN, TWICE, ABANDONED, LIMITED = "ok", "crash", "torn", "twice", "abandoned", "limited"

@@ -11,19 +11,12 @@ import pytest
 ROOT = Path(__file__).parent.parent
 LAYERS = [
     "__main__",
-    "demo",
     "explaining",
-    "planner_process",
-    "succession",
-    "shim",
-    "datasource",
-    "reader",
-    "loading",
-    "calibrate",
-    "task",
-    "phases",
+    "doors",
+    "driver",
+    "engine",
     "flush",
-    "planner",
+    "query",
     "join",
     "state",
     "sources",
@@ -37,7 +30,7 @@ LAYERS = [
     "redaction",
     "errors",
 ]
-KNOW_SPARK = {"demo", "succession", "datasource", "reader"}
+KNOW_SPARK = {"doors"}
 FILES = sorted((ROOT / "spark_mjoin").rglob("*.py"))
 
 
@@ -63,7 +56,7 @@ def imports(path: Path) -> Iterator[tuple[int, str]]:
 def test_imports_point_down_the_layers(path: Path) -> None:
     module = ".".join(path.relative_to(ROOT).with_suffix("").parts)
     if module == "spark_mjoin.__init__":
-        assert {m for _, m in imports(path)} <= {"spark_mjoin.shim", "spark_mjoin.explaining"}, (
+        assert {m for _, m in imports(path)} <= {"spark_mjoin.doors.shim", "spark_mjoin.explaining"}, (
             "the package itself must stay light"
         )
         return
@@ -71,6 +64,7 @@ def test_imports_point_down_the_layers(path: Path) -> None:
     assert own in LAYERS, f"{path}: layer '{own}' is not in the list of layers"
     for line, imported in imports(path):
         if imported.startswith("spark_mjoin."):
+            assert not (own == "driver" and imported.startswith("spark_mjoin.engine")), f"{path}:{line}"
             other = layer_of(imported)
             assert other == own or LAYERS.index(other) > LAYERS.index(own), (
                 f"{path.relative_to(ROOT)}:{line} imports {imported}: layer '{own}' may not import '{other}'"
@@ -81,7 +75,7 @@ def test_imports_point_down_the_layers(path: Path) -> None:
 
 def test_executors_do_not_load_the_sql_parser() -> None:
     for path in FILES:
-        if path.parts[-2] in ("join", "state", "phases", "kernel") or path.name == "task.py":
+        if layer_of(".".join(path.relative_to(ROOT).parts)) in ("engine", "join", "state", "kernel"):
             assert not [m for _, m in imports(path) if m.startswith("sqlglot")], path
 
 
@@ -98,4 +92,6 @@ def test_looking_the_source_up_loads_nothing_heavy() -> None:
 
 
 def test_the_driver_does_not_load_the_engine() -> None:
-    assert "numba" not in loaded_by("import spark_mjoin.reader, spark_mjoin.planner.graph, spark_mjoin.calibrate")
+    assert "numba" not in loaded_by(
+        "import spark_mjoin.doors.reader, spark_mjoin.query.graph, spark_mjoin.driver.calibrate"
+    )

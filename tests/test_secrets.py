@@ -25,10 +25,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import spark_mjoin
-from spark_mjoin import sources, task
+from spark_mjoin import sources
 from spark_mjoin.__main__ import main
-from spark_mjoin.loading import load
-from spark_mjoin.planner.fingerprint import describe, differences
+from spark_mjoin.driver.loading import load
+from spark_mjoin.engine import batch as task
+from spark_mjoin.query.fingerprint import describe, differences
 from spark_mjoin.redaction import Secrets, is_secret, public, public_options
 from tests.harness import ReadAllAvailable, reader, rows, run
 from tests.scripted import SCRIPTS, ScriptedSource

@@ -25,10 +25,10 @@ from benchmarks.paper.machine import COMPARISON_SECONDS, HASH_SECONDS, LOADED, M
 from benchmarks.paper.outcome import Check, Outcome, Panel, at_least, at_most
 from benchmarks.paper.plans import Plan, Run, run
 from benchmarks.paper.trees import Even, tree_join
+from spark_mjoin.driver.costs import Costs, Forecast, forecast
+from spark_mjoin.driver.decompose import choose
 from spark_mjoin.model import Tree
-from spark_mjoin.planner.costs import Costs, Forecast, forecast
-from spark_mjoin.planner.decompose import choose
-from spark_mjoin.planner.tree import render
+from spark_mjoin.query.tree import render
 
 ROWS = (300_000, 10_000, 10_000, 150_000, 10_000, 10_000)
 DELAYS = (1e-3, 1e-3, 2e-3, 2e-3, 1e-3, 2e-3)  # seconds

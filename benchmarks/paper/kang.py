@@ -11,7 +11,7 @@ compared with is the paper's algorithm itself, a tuple at a time, which counts t
 A touch costs C_n = 0.5 in NLJ and C_h = 0.65 in HJ, the paper's weights; so this is virtual time and every run is the
 same. `python -m benchmarks.access` measures the same algorithm and the engine's own in seconds.
 
-Not the engine: it works on chunks of rows, and forgets many together (`planner.access` has its model, which is shown
+Not the engine: it works on chunks of rows, and forgets many together (`driver.access` has its model, which is shown
 next to the paper's in figure 2). docs/paper.md says what follows from that.
 """
 
@@ -24,9 +24,9 @@ import numba as nb
 import numpy as np
 
 from benchmarks.paper.outcome import Check, Graph, Graphs, at_least, at_most
-from spark_mjoin.calibrate import DEFAULTS
+from spark_mjoin.driver.access import Direction, Target, cost
+from spark_mjoin.driver.calibrate import DEFAULTS
 from spark_mjoin.model import LAZY, Array
-from spark_mjoin.planner.access import Direction, Target, cost
 
 RATE_A, SECONDS, C_N, C_H = 10.0, 60.0, 0.5, 0.65
 RATES = tuple(float(rate) for rate in range(10, 201, 10))

@@ -18,8 +18,8 @@ import pyarrow as pa
 from benchmarks.paper.inputs import Stream, batch, poisson
 from benchmarks.paper.outcome import Outcome, Panel, at_least, at_most
 from benchmarks.paper.plans import Join, Plan, Run, run
+from spark_mjoin.join.orders import Targets
 from spark_mjoin.model import Array
-from spark_mjoin.planner.orders import Targets
 
 SLICES = 200  # micro-batches of a run
 NEAR = {"star": 1.05, "chain": 1.002, "tree": 1.003, "cycle": 1.002}  # times the best static plan's comparisons

@@ -28,16 +28,16 @@ from benchmarks.paper.inputs import Stream
 from benchmarks.paper.machine import COMPARISON_SECONDS, HASH_SECONDS, MOVE_SECONDS, Work
 from benchmarks.paper.virtual import Run, Simulation, scratch
 from spark_mjoin.config import Options
+from spark_mjoin.driver import manager
+from spark_mjoin.driver.choice import Planner
+from spark_mjoin.driver.costs import Costs
+from spark_mjoin.driver.plan import Overflow, Plan
+from spark_mjoin.engine.pipeline import Pipeline
+from spark_mjoin.engine.replan import replan
 from spark_mjoin.metrics import BatchCounts
 from spark_mjoin.model import DiskWork
-from spark_mjoin.phases.pipeline import Pipeline
-from spark_mjoin.phases.replan import replan
-from spark_mjoin.planner import manager
-from spark_mjoin.planner import tree as trees
-from spark_mjoin.planner.choice import Planner
-from spark_mjoin.planner.costs import Costs
-from spark_mjoin.planner.graph import plan_join
-from spark_mjoin.planner.plan import Overflow, Plan
+from spark_mjoin.query import tree as trees
+from spark_mjoin.query.graph import plan_join
 from spark_mjoin.state.partition import PartitionState
 from spark_mjoin.state.store import StateStore
 
@@ -125,7 +125,7 @@ class _Product(Simulation):
         return self._free
 
     def _run(self, arriving: list[tuple[int, pa.RecordBatch]]) -> None:
-        """What a task does (`spark_mjoin.task`)."""
+        """What a task does (`spark_mjoin.engine.batch`)."""
         plan, version = self._plan.of_partition(0, 1), self._version + 1
         batch = Pipeline(
             self._state, self._store, plan, version, ATTEMPT, self._counts, self._clock, lambda state: None

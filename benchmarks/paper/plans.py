@@ -4,9 +4,9 @@
                                 over its memory: make_room ──┘
 
 A join of the tree is an `OperatorState` of the engine with memory and a store of its own, driven through the phases as
-`spark_mjoin.task` does. One n-way join is a tree of one node; a plan of XJoins is a tree of two-input joins. Memory is
-divided between the joins of a plan by their weights. All share one processor, so the work of one delays all. While
-inputs block, disk work begins at the root; when they have ended, at the leaves.
+`spark_mjoin.engine.batch` does. One n-way join is a tree of one node; a plan of XJoins is a tree of two-input joins.
+Memory is divided between the joins of a plan by their weights. All share one processor, so the work of one delays all.
+While inputs block, disk work begins at the root; when they have ended, at the leaves.
 
 The engine's own trees, with one budget over all joins, are in `pipelines`.
 """
@@ -24,16 +24,17 @@ from benchmarks.paper.inputs import Stream
 from benchmarks.paper.machine import Work
 from benchmarks.paper.virtual import Run, Simulation, scratch
 from spark_mjoin.config import Options
+from spark_mjoin.driver.manager import plan_work
+from spark_mjoin.driver.watermarks import advance
+from spark_mjoin.engine import arrival, cleanup, overflow, reactive
+from spark_mjoin.engine.retention import expiry, purge
 from spark_mjoin.join.operator import produce
+from spark_mjoin.join.orders import Probing, Targets, choose_all, order_of, probe_order
+from spark_mjoin.join.statistics import Statistics
 from spark_mjoin.join.windows import Windows
 from spark_mjoin.metrics import BatchCounts
 from spark_mjoin.model import DiskWork, Expiry, JoinSpec, OverflowPlan, ProbeOrder, Purging
-from spark_mjoin.phases import arrival, cleanup, expiry, overflow, purge, reactive
-from spark_mjoin.planner.graph import plan_join
-from spark_mjoin.planner.manager import plan_work
-from spark_mjoin.planner.orders import Probing, Targets, choose_all, order_of, probe_order
-from spark_mjoin.planner.statistics import Statistics
-from spark_mjoin.planner.watermarks import advance
+from spark_mjoin.query.graph import plan_join
 from spark_mjoin.state.operator import OperatorState
 from spark_mjoin.state.partition import PartitionState
 from spark_mjoin.state.store import StateStore

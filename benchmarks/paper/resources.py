@@ -1,17 +1,17 @@
 """Figures 8 to 11 of Kang, Naughton and Viglas, "Evaluating Window Joins over Unbounded Streams": scarce resources.
 
 Two streams, A and B, with keys drawn evenly. Both join in the engine itself: `Pipeline` lets in the part of each stream
-that a strategy says (state.admitted), and shortens windows to the part of the memory that it says (phases.shrinking).
-Time is that of the arrivals: the paper's rate of service is given, and a strategy lets in no more than that. No clock
-is looked at, so every run is the same.
+that a strategy says (state.admitted), and shortens windows to the part of the memory that it says
+(engine.retention.shrinking). Time is that of the arrivals: the paper's rate of service is given, and a strategy lets in
+no more than that. No clock is looked at, so every run is the same.
 
     figure 8    rates are limited, windows are fixed      which stream is sampled how much
     figure 9    memory is limited, rates are fixed        which window gets how much memory
     figure 10   both are limited                          five ways to divide both
     figure 11   the same over a grid                      the surface of equation 14
 
-Figures 8 to 10 have the engine's own choice as one more strategy: the controller of a query (planner.allocation.decide,
-with planner.admission.Load), which is told nothing. After each batch it gets what the reader gives it in a query: the
+Figures 8 to 10 have the engine's own choice as one more strategy: the controller of a query (driver.allocation.decide,
+with driver.admission.Load), which is told nothing. After each batch it gets what the reader gives it in a query: the
 rows that were let in, how long they took at the rate of service, and in how much time they had arrived. It begins with
 everything let in and memory divided equally, and its batches take as long as the rows that it lets in.
 
@@ -33,14 +33,14 @@ from benchmarks.paper.machine import Work
 from benchmarks.paper.outcome import Check, Outcome, Panel, at_least, at_most
 from benchmarks.paper.virtual import Run, Simulation, scratch
 from spark_mjoin.config import Options
+from spark_mjoin.driver.admission import Load, Parts, Promise
+from spark_mjoin.driver.allocation import Flexible, MemoryParts, decide
+from spark_mjoin.driver.watermarks import advance
+from spark_mjoin.engine.pipeline import Pipeline
 from spark_mjoin.metrics import BatchCounts
 from spark_mjoin.model import WHOLE, BatchPlan, Expiry, Room
-from spark_mjoin.phases.pipeline import Pipeline
-from spark_mjoin.planner import tree as trees
-from spark_mjoin.planner.admission import Load, Parts, Promise
-from spark_mjoin.planner.allocation import Flexible, MemoryParts, decide
-from spark_mjoin.planner.graph import plan_join
-from spark_mjoin.planner.watermarks import advance
+from spark_mjoin.query import tree as trees
+from spark_mjoin.query.graph import plan_join
 from spark_mjoin.schema import TIMESTAMP
 from spark_mjoin.state.partition import PartitionState
 from spark_mjoin.state.store import StateStore

@@ -30,13 +30,14 @@ from benchmarks.paper.outcome import Check, Outcome, Panel, at_least
 from benchmarks.paper.punctuations import ITEMS, QUERY, RECORDS, news_and_access
 from benchmarks.paper.virtual import Run, scratch
 from spark_mjoin.config import Options
+from spark_mjoin.driver.scheduling import choose
+from spark_mjoin.engine import schedule
+from spark_mjoin.engine.pipeline import Pipeline
+from spark_mjoin.engine.retention import promises
 from spark_mjoin.metrics import BatchCounts
 from spark_mjoin.model import Array, BatchPlan, JoinSpec, Purging, Schedule
-from spark_mjoin.phases import promises, schedule
-from spark_mjoin.phases.pipeline import Pipeline
-from spark_mjoin.planner import tree as trees
-from spark_mjoin.planner.graph import plan_join
-from spark_mjoin.planner.scheduling import choose
+from spark_mjoin.query import tree as trees
+from spark_mjoin.query.graph import plan_join
 from spark_mjoin.state.keysets import KeySet, WordSet
 from spark_mjoin.state.partition import PartitionState
 from spark_mjoin.state.store import StateStore

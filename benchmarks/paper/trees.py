@@ -16,8 +16,8 @@ import pyarrow as pa
 from benchmarks.paper.plans import Join
 from spark_mjoin.config import Options
 from spark_mjoin.model import JoinSpec, Tree
-from spark_mjoin.planner.graph import plan_join
-from spark_mjoin.planner.tree import leaves
+from spark_mjoin.query.graph import plan_join
+from spark_mjoin.query.tree import leaves
 
 
 @dataclass(frozen=True)

@@ -14,8 +14,11 @@ from typing import Any
 
 import numpy as np
 
-from spark_mjoin import calibrate
 from spark_mjoin.config import Options
+from spark_mjoin.driver import calibrate
+from spark_mjoin.driver.loading import load
+from spark_mjoin.driver.plan import Overflow
+from spark_mjoin.engine.overflow import capacity
 from spark_mjoin.errors import OptionError
 from spark_mjoin.explaining import drawing, sampling, sections
 from spark_mjoin.explaining.commands import add_options, options_of, reported
@@ -23,11 +26,8 @@ from spark_mjoin.explaining.drawing import INDENT, count, share, size
 from spark_mjoin.explaining.expected import SAMPLED, UNKNOWN, Expectation, Figure, Knowledge
 from spark_mjoin.explaining.explanation import SECONDS, ahead, as_text
 from spark_mjoin.explaining.sampling import Keys, Match, Sample
-from spark_mjoin.loading import load
+from spark_mjoin.join.statistics import Pair
 from spark_mjoin.model import LAZY, JoinSpec, Settings
-from spark_mjoin.phases.overflow import capacity
-from spark_mjoin.planner.plan import Overflow
-from spark_mjoin.planner.statistics import Pair
 from spark_mjoin.redaction import Secrets
 from spark_mjoin.state.table import MAX_ROWS
 

@@ -1,11 +1,11 @@
 """What a join is expected to do, and where each figure comes from: given by the user, sampled, measured, or assumed.
 
-The plan and the orders are those that the reader would choose (planner.choice, planner.orders) from the same figures,
-and the rates and sizes those of the cost model (planner.costs). Nothing is estimated in a second way here.
+The plan and the orders are those that the reader would choose (driver.choice, join.orders) from the same figures,
+and the rates and sizes those of the cost model (driver.costs). Nothing is estimated in a second way here.
 
 Before a query has run there are no rows that orders could be judged by, so they are shown for the rows that there will
 be at the end of the time that is looked at. With windows these are the rows that are inside then: what is older meets
-no arrival. The state holds some more of them (`held`), by the rules of phases.expiry.
+no arrival. The state holds some more of them (`held`), by the rules of engine.retention.expiry.
 """
 
 from __future__ import annotations
@@ -15,14 +15,15 @@ from dataclasses import dataclass, field
 from functools import cached_property, lru_cache
 from itertools import pairwise
 
+from spark_mjoin.driver import decompose, scheduling
+from spark_mjoin.driver.choice import Planner, between_members
+from spark_mjoin.driver.costs import Costs, Model, expected_of, inside
+from spark_mjoin.driver.plan import Plan
 from spark_mjoin.explaining import sizes
+from spark_mjoin.join import orders
+from spark_mjoin.join.statistics import Pair, Statistics
 from spark_mjoin.model import LAZY, JoinSpec, OperatorSpec, Settings, Tree
-from spark_mjoin.planner import decompose, orders, scheduling
-from spark_mjoin.planner import tree as trees
-from spark_mjoin.planner.choice import Planner, between_members
-from spark_mjoin.planner.costs import Costs, Model, expected_of, inside
-from spark_mjoin.planner.plan import Plan
-from spark_mjoin.planner.statistics import Pair, Statistics
+from spark_mjoin.query import tree as trees
 
 GIVEN, MEASURED, SAMPLED, ASSUMED, UNKNOWN = "given", "measured", "sampled", "assumed", "not known"
 

@@ -11,15 +11,15 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from spark_mjoin import calibrate
 from spark_mjoin.config import Options
+from spark_mjoin.driver import calibrate
+from spark_mjoin.driver.loading import load
 from spark_mjoin.errors import OptionError
 from spark_mjoin.explaining import observed, running, sections
 from spark_mjoin.explaining.commands import add_options, options_of, reported
 from spark_mjoin.explaining.expected import Expectation, Knowledge
 from spark_mjoin.explaining.observed import Observed
-from spark_mjoin.loading import load
-from spark_mjoin.planner import tree as trees
+from spark_mjoin.query import tree as trees
 from spark_mjoin.redaction import Secrets
 
 SECONDS = 3600.0  # that a forecast looks ahead

@@ -10,6 +10,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
+from spark_mjoin.driver.choice import Planner
+from spark_mjoin.driver.costs import forecast
+from spark_mjoin.driver.plan import Plan
 from spark_mjoin.explaining import drawing, sizes
 from spark_mjoin.explaining.drawing import INDENT, count, share, size
 from spark_mjoin.explaining.expected import ASSUMED, GIVEN, MEASURED, Expectation
@@ -27,13 +30,10 @@ from spark_mjoin.explaining.sections import (
     turns,
     windows,
 )
+from spark_mjoin.join import orders
 from spark_mjoin.join.expressions import render
-from spark_mjoin.planner import orders
-from spark_mjoin.planner import tree as trees
-from spark_mjoin.planner.choice import Planner
-from spark_mjoin.planner.costs import forecast
-from spark_mjoin.planner.plan import Plan
-from spark_mjoin.planner.statistics import Pair, Statistics
+from spark_mjoin.join.statistics import Pair, Statistics
+from spark_mjoin.query import tree as trees
 from spark_mjoin.redaction import public_value
 
 

@@ -39,10 +39,10 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from spark_mjoin import sources
+from spark_mjoin.engine.arrival import admit, numbered
 from spark_mjoin.explaining.sizes import Widths, known_as
+from spark_mjoin.join.statistics import Pair
 from spark_mjoin.model import Array, InputSpec, JoinSpec, Range
-from spark_mjoin.phases.arrival import admit, numbered
-from spark_mjoin.planner.statistics import Pair
 from spark_mjoin.sources.memory_log import MemoryLog
 from spark_mjoin.sources.protocol import Limits, Source, Survey, Surveyed
 from spark_mjoin.state.columns import fixed_values, hash_array, is_bytes, raw_dtype

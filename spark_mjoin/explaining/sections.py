@@ -4,20 +4,21 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from spark_mjoin import calibrate, flush
+from spark_mjoin import flush
+from spark_mjoin.driver import access, calibrate, decompose, scheduling
+from spark_mjoin.driver.admission import FREE_SECONDS
+from spark_mjoin.driver.choice import HORIZON_SECONDS, room_of
+from spark_mjoin.driver.costs import Costs
+from spark_mjoin.driver.plan import Overflow
+from spark_mjoin.engine.overflow import FLUSH_TO, capacity
 from spark_mjoin.errors import listed
 from spark_mjoin.explaining import drawing, sizes
 from spark_mjoin.explaining.drawing import INDENT, count, share, size
 from spark_mjoin.explaining.expected import ASSUMED, Expectation
+from spark_mjoin.join import orders
+from spark_mjoin.join.statistics import Pair, Statistics
 from spark_mjoin.model import PROMISES_SHARE, JoinSpec, OperatorSpec, Settings, Tree
-from spark_mjoin.phases.overflow import FLUSH_TO, capacity
-from spark_mjoin.planner import access, decompose, orders, scheduling
-from spark_mjoin.planner import tree as trees
-from spark_mjoin.planner.admission import FREE_SECONDS
-from spark_mjoin.planner.choice import HORIZON_SECONDS, room_of
-from spark_mjoin.planner.costs import Costs
-from spark_mjoin.planner.plan import Overflow
-from spark_mjoin.planner.statistics import Pair, Statistics
+from spark_mjoin.query import tree as trees
 from spark_mjoin.state.buckets import bucket_classes
 
 MOST_PAIRS = 15  # of inputs, that are all shown

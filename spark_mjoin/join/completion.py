@@ -22,7 +22,7 @@ row stays useless: promises hold, and an input that has promised a key gets no r
 a row alone, so rows of one input with equal keys are useless together.
 
 Not covered: whether results with r that are possible already are out; where rows have left memory some may be owed,
-and r waits for the pass that gives them (`phases.purge`).
+and r waits for the pass that gives them (`engine.retention.purge`).
 """
 
 from __future__ import annotations

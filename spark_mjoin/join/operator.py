@@ -10,7 +10,7 @@ so an inflating join needs no more memory than a selective one.
 
 A step looks its rows up in the target's index, or scans the target (Kang 2003): the probing rows, of which there are
 few, get a small index, and all rows of the target go through it. Then the target needs no index, which would have to
-take in every row that arrives, and be built anew when rows leave. The plan says which (`planner.access`); the pairs are
+take in every row that arrives, and be built anew when rows leave. The plan says which (`driver.access`); the pairs are
 the same, in another order.
 
 Right because: the new rows are in their own table before they probe, a delta belongs to one input, and each table holds

@@ -8,7 +8,7 @@ as their source delivers them, before filters, so whatever reads an input again 
 A row that was let in with fraction f stands for 1/f rows. The fraction of an input is its rows in the state over the
 rows that they stand for, and what an arrival finds there is expected to be that part of what it would find.
 
-Not covered: which fraction a batch has (planner.admission), and what rows that are results of another join stand for.
+Not covered: which fraction a batch has (driver.admission), and what rows that are results of another join stand for.
 """
 
 from __future__ import annotations

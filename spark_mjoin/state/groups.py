@@ -1,6 +1,6 @@
 """What a partition knows about its buckets: rows in memory and on disk, arrivals, results. Counted, never timed.
 
-These figures choose what leaves memory (flush) and which disk work comes first (planner.manager), so they are part of
+These figures choose what leaves memory (flush) and which disk work comes first (driver.manager), so they are part of
 the state: a replayed batch finds the same ones and chooses the same.
 
 Rows are counted per input and bucket, results per bucket of the main class. An input without the main class has
@@ -19,6 +19,9 @@ from spark_mjoin.model import Array, JoinSpec
 from spark_mjoin.state.buckets import BUCKETS, main_inputs
 
 FADE = 0.5  # what is left of the recent figures after each flush
+
+MOST_RECORDS = 4096  # departures and visits that a partition keeps before a pass is due, whatever arrives
+MOST_HELD = 1 / 3  # of the rows in segments that may wait for a pass to be dropped: so what is on disk stays bounded
 
 
 @dataclass

@@ -5,7 +5,7 @@
     dropped        per input and bucket (position, event): rows at or before the position that arrived before the event
                    are not in the state any more, though a segment may still hold them
 
-    shortened      per input, the last position that was given up for lack of memory (phases.shrinking)
+    shortened      per input, the last position that was given up for lack of memory (engine.retention.shrinking)
 
 A round is what a batch delivers of inputs that go in step, or else a single delivery of one input. Its sizes are known
 when it begins: `join.windows` says what follows from them. Rounds are kept as long as combinations with rows of theirs
@@ -13,7 +13,7 @@ may be owed.
 
 What is dropped is a rule and not a list, so a state that is loaded leaves out the same rows as the one that dropped
 them. A later rule covers all that an earlier one did: positions and events only grow. `join.windows` says which rows
-can be dropped, `phases.expiry` when.
+can be dropped, `engine.retention.expiry` when.
 """
 
 from __future__ import annotations

@@ -14,7 +14,7 @@ The sample keeps rows that the join has evicted, dropped or shed in part, and so
 of the state. Only what a join needs is kept of a row: keys, its place in a window, and columns of inputs that
 conditions over several inputs are about.
 
-Not covered: which rows are halved, and what is counted (phases.sampling).
+Not covered: which rows are halved, and what is counted (engine.sampling).
 """
 
 from __future__ import annotations

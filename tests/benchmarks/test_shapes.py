@@ -8,7 +8,7 @@ import pytest
 from benchmarks import check, shapes_bench
 from benchmarks.engines import Engine, Measurement
 from benchmarks.shapes import CHAINS, FILES, ROWS, SHAPES, STARS, chain_results, left_deep, one_mjoin
-from spark_mjoin import task
+from spark_mjoin.engine import batch as task
 from tests.harness import reader
 
 SCALE = 0.005

@@ -13,7 +13,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from spark_mjoin import shim
+from spark_mjoin.doors import shim
 from tests.docs.programs import Outcome, Program
 from tests.jar.test_build import build_wheel
 from tests.spark.archive import STARTUP
@@ -84,8 +84,8 @@ def runs(wheel: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Runs
     add_readme(runs)
     for name in PROMISED:
         runs.add(name, (ROOT / f"examples/{name}.py").read_text())
-    demo = "import runpy; runpy.run_module('spark_mjoin.demo', run_name='__main__')"
-    runs.add("demo", demo, "--rows", "2000", "--out", ".")
+    demo = "import runpy; runpy.run_module('spark_mjoin', run_name='__main__')"
+    runs.add("demo", demo, "demo", "--rows", "2000", "--out", ".")
     add_readme_with_the_jar(runs)  # last: a jar that was added stays
     paths = os.pathsep.join([str(wheel), str(STARTUP)])
     runs.run({**os.environ, "PYTHONPATH": paths, "PYSPARK_PYTHON": sys.executable, **submitted(QUICK)})

@@ -10,11 +10,11 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from spark_mjoin import task
+from spark_mjoin.driver.loading import load
+from spark_mjoin.engine import batch as task
 from spark_mjoin.explaining import sampling
 from spark_mjoin.explaining.advice import advised
 from spark_mjoin.explaining.explanation import explained
-from spark_mjoin.loading import load
 from spark_mjoin.model import Array
 from tests.explaining.test_advise import close
 from tests.explaining.test_explain import section

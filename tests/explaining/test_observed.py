@@ -16,7 +16,7 @@ import spark_mjoin
 from spark_mjoin.__main__ import main
 from spark_mjoin.errors import OptionError, StateError
 from spark_mjoin.explaining.explanation import explained
-from spark_mjoin.planner.statistics import Statistics
+from spark_mjoin.join.statistics import Statistics
 from tests.explaining.test_explain import section
 from tests.harness import reader, run, scripted
 
@@ -243,8 +243,8 @@ def test_what_is_no_progress_of_a_join_is_refused() -> None:
 
 
 def test_a_state_has_to_be_somewhere() -> None:
+    from spark_mjoin.driver.loading import load
     from spark_mjoin.explaining.observed import of_state
-    from spark_mjoin.loading import load
 
     with pytest.raises(OptionError, match="there is no option 'stateLocation'"):
         of_state(*load(shop()), None)

@@ -544,7 +544,7 @@ def command(process: psutil.Process) -> str:
 def planners() -> set[int]:
     """The processes that plan batches, of running queries and idle ones."""
     children = psutil.Process().children(recursive=True)
-    return {child.pid for child in children if "spark_mjoin.planner_process" in command(child)}
+    return {child.pid for child in children if "spark_mjoin.doors.planner_process" in command(child)}
 
 
 @scenario(*BOTH)

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 import spark_mjoin
-from spark_mjoin import shim
+from spark_mjoin.doors import shim
 from spark_mjoin.errors import JarError
 from tests.jar.scenarios import SCENARIOS
 from tests.spark.processes import run_with_children
@@ -71,7 +71,7 @@ def test_enable_refuses_other_versions(version: str) -> None:
 
 
 def test_an_installation_without_the_jar_says_so(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    monkeypatch.setattr("spark_mjoin.shim._JAR", tmp_path / "spark-mjoin.jar")
+    monkeypatch.setattr("spark_mjoin.doors.shim._JAR", tmp_path / "spark-mjoin.jar")
     with pytest.raises(JarError, match=r"is not there .* JDK 17 .* 'stateLocation'"):
         spark_mjoin.jar_path()
     with pytest.warns(UserWarning, match="JDK 17"):

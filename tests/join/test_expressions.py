@@ -14,8 +14,8 @@ import sqlglot
 from spark_mjoin.errors import QueryError
 from spark_mjoin.join.expressions import evaluate, render, type_of
 from spark_mjoin.model import Col, Expr
-from spark_mjoin.planner.sql import parse_statements
-from spark_mjoin.planner.translate import Translator
+from spark_mjoin.query.sql import parse_statements
+from spark_mjoin.query.translate import Translator
 
 NAN, INF = float("nan"), float("inf")
 UTC = dt.UTC

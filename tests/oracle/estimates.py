@@ -8,7 +8,7 @@ from pathlib import Path
 import numpy as np
 import pyarrow as pa
 
-from spark_mjoin import task
+from spark_mjoin.engine import batch as task
 from tests import harness
 from tests.harness import ReadAllAvailable, reader
 from tests.oracle.shedding import decisions

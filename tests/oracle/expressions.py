@@ -21,8 +21,8 @@ from spark_mjoin.errors import QueryError
 from spark_mjoin.join.casts import kind, type_name
 from spark_mjoin.join.expressions import FUNCTIONS, NAMED, type_of
 from spark_mjoin.model import Call, Col, Expr, Lit
-from spark_mjoin.planner.sql import parse_statements
-from spark_mjoin.planner.translate import Translator
+from spark_mjoin.query.sql import parse_statements
+from spark_mjoin.query.translate import Translator
 from spark_mjoin.schema import TIMESTAMP, TIMESTAMP_NTZ
 
 NAN, INF = float("nan"), float("inf")

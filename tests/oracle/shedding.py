@@ -6,10 +6,10 @@ from dataclasses import dataclass, field
 
 import pytest
 
-from spark_mjoin import reader
+from spark_mjoin.doors import reader
+from spark_mjoin.doors.reader import MJoinStreamReader
+from spark_mjoin.driver.admission import Load
 from spark_mjoin.model import WHOLE
-from spark_mjoin.planner.admission import Load
-from spark_mjoin.reader import MJoinStreamReader
 from spark_mjoin.state.admitted import sampled
 
 Decisions = Sequence[Sequence[int]]  # per decision, the parts of each input

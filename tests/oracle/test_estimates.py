@@ -12,9 +12,9 @@ import pytest
 from hypothesis import HealthCheck, event, given, settings
 from hypothesis import strategies as st
 
-from spark_mjoin import task
+from spark_mjoin.engine import batch as task
+from spark_mjoin.engine import sampling
 from spark_mjoin.model import WHOLE
-from spark_mjoin.phases import sampling
 from tests import harness
 from tests.examples import FACTOR, examples
 from tests.oracle.estimates import CHAIN3, CHAIN4, CHUNK_ROWS, CYCLE, PAIR, Kind, compared, options_of, run, tables

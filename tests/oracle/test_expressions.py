@@ -23,10 +23,10 @@ from spark_mjoin.errors import QueryError
 from spark_mjoin.join.casts import type_name
 from spark_mjoin.join.expressions import FUNCTIONS, columns_of, evaluate, holds
 from spark_mjoin.model import Expr, JoinSpec
-from spark_mjoin.planner import translate
-from spark_mjoin.planner.graph import plan_join
-from spark_mjoin.planner.sql import parse_statements
-from spark_mjoin.planner.translate import Translator
+from spark_mjoin.query import translate
+from spark_mjoin.query.graph import plan_join
+from spark_mjoin.query.sql import parse_statements
+from spark_mjoin.query.translate import Translator
 from tests.examples import FACTOR
 from tests.harness import rows as rows_of
 from tests.harness import run, scripted

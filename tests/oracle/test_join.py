@@ -7,7 +7,8 @@ import pyarrow as pa
 import pytest
 from hypothesis import given
 
-from spark_mjoin import kernel, task
+from spark_mjoin import kernel
+from spark_mjoin.engine import batch as task
 from spark_mjoin.errors import OptionError
 from spark_mjoin.join import operator
 from spark_mjoin.kernel import slow

@@ -10,7 +10,8 @@ import pyarrow.parquet as pq
 from hypothesis import given
 from hypothesis import strategies as st
 
-from spark_mjoin import metrics, task
+from spark_mjoin import metrics
+from spark_mjoin.engine import batch as task
 from spark_mjoin.explaining import explain
 from spark_mjoin.join.expressions import identifier, qualified
 from spark_mjoin.metrics import BatchCounts

@@ -13,12 +13,12 @@ import pytest
 from hypothesis import given
 
 from spark_mjoin.config import Options
+from spark_mjoin.engine import arrival
+from spark_mjoin.join import orders
+from spark_mjoin.join.orders import Probing, Targets
 from spark_mjoin.metrics import BatchCounts
 from spark_mjoin.model import JoinSpec
-from spark_mjoin.phases import arrival
-from spark_mjoin.planner import orders
-from spark_mjoin.planner.graph import plan_join
-from spark_mjoin.planner.orders import Probing, Targets
+from spark_mjoin.query.graph import plan_join
 from spark_mjoin.schema import canonical_schema
 from spark_mjoin.state.manifests import Manifests
 from spark_mjoin.state.operator import OperatorState
@@ -96,7 +96,7 @@ def test_orders_are_planned_with_the_offset(
     current = reader(options)
     start = current.initialOffset()
     planned, results, words, flushed = [], [], [], 0
-    with caplog.at_level(logging.INFO, "spark_mjoin.reader"):
+    with caplog.at_level(logging.INFO, "spark_mjoin.doors.reader"):
         while (end := json.loads(json.dumps(current.latestOffset(start, ReadAllAvailable())))) != start:
             planned.append(end.get("plan", {}).get("orders"))
             for partition in current.partitions(start, end):

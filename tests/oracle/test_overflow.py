@@ -7,7 +7,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from spark_mjoin import flush, task
+from spark_mjoin import flush
+from spark_mjoin.engine import batch as task
 from tests.examples import examples
 from tests.harness import ABANDONED, LIMITED, Rows, rows, run, scripted
 from tests.oracle.cases import Case, cases

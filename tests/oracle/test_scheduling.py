@@ -10,7 +10,7 @@ from pathlib import Path
 from hypothesis import given
 from hypothesis import strategies as st
 
-from spark_mjoin import task
+from spark_mjoin.engine import batch as task
 from tests.examples import examples
 from tests.harness import ABANDONED, LIMITED, ReadAllAvailable, Rows, reader, rows, run, scripted
 from tests.oracle.cases import Case, cases

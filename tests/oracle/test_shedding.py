@@ -12,7 +12,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from spark_mjoin import task
+from spark_mjoin.engine import batch as task
 from spark_mjoin.model import WHOLE
 from tests.examples import examples
 from tests.harness import (
@@ -231,7 +231,7 @@ def test_where_nothing_arrives_any_more_only_max_delay_sheds(tmp_path: Path) -> 
 
 def test_a_promise_of_recall_is_kept_by_the_reader(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     for name in ("FREE_SECONDS", "RECOVERY"):  # so that every batch takes too long
-        monkeypatch.setattr(f"spark_mjoin.planner.admission.{name}", 1e-5)
+        monkeypatch.setattr(f"spark_mjoin.driver.admission.{name}", 1e-5)
     plans = offsets_of(six_batches(stateLocation=str(tmp_path), overflow="shed", minRecall="0.64"))
     let_in = [plan["admission"] for plan in plans if "admission" in plan]
     assert let_in and min(a for a, _ in let_in) * min(b for _, b in let_in) >= 0.64 * WHOLE**2 - WHOLE

@@ -18,15 +18,16 @@ from hypothesis import event, given
 from hypothesis import strategies as st
 from pyspark.sql.datasource import CaseInsensitiveDict
 
-from spark_mjoin import task
 from spark_mjoin.config import Options
-from spark_mjoin.datasource import MJoinDataSource
+from spark_mjoin.doors.datasource import MJoinDataSource
+from spark_mjoin.engine import arrival
+from spark_mjoin.engine import batch as task
+from spark_mjoin.engine.retention import expiry, shrinking
+from spark_mjoin.engine.retention.shrinking import divided
 from spark_mjoin.errors import StateError
 from spark_mjoin.metrics import BatchCounts
 from spark_mjoin.model import WHOLE, Room
-from spark_mjoin.phases import arrival, expiry, shrinking
-from spark_mjoin.phases.shrinking import divided
-from spark_mjoin.planner.graph import plan_join
+from spark_mjoin.query.graph import plan_join
 from spark_mjoin.state.manifests import Manifests
 from spark_mjoin.state.operator import OperatorState
 from spark_mjoin.state.progress import Progress
@@ -278,7 +279,7 @@ def oracle_rows_that_pass_by_meet_what_is_stored(tmp_path: Path, monkeypatch: py
             every = np.arange(table.rows, dtype=np.int32)
             passed[number] |= set(table.gather("n", every, pa.int64()).to_pylist())
 
-    monkeypatch.setattr("spark_mjoin.phases.arrival.passing", noted)
+    monkeypatch.setattr("spark_mjoin.engine.arrival.passing", noted)
     found = rows(run(options, tmp_path, [CRASH, TORN, TWICE, OK, ABANDONED, OK, ABANDONED]))
     lost = (4, 6)
     arrived, at = {}, 0

@@ -10,7 +10,8 @@ import pytest
 from hypothesis import event, given
 from hypothesis import strategies as st
 
-from spark_mjoin import flush, task
+from spark_mjoin import flush
+from spark_mjoin.engine import batch as task
 from spark_mjoin.model import Array
 from spark_mjoin.state.buckets import of_hashes
 from spark_mjoin.state.columns import hash_array

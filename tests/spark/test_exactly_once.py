@@ -13,7 +13,7 @@ import pytest
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.streaming.datasource import ReadAllAvailable
 
-from spark_mjoin import task
+from spark_mjoin.engine import batch as task
 from tests.harness import Rows, consume, reader, rows
 from tests.spark.joins import STAR, FileJoin, arrivals
 

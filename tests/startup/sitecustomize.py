@@ -4,6 +4,6 @@ import contextlib
 import sys
 
 with contextlib.suppress(ImportError):  # a process that has nothing of ours
-    from spark_mjoin.planner_process import without_zips
+    from spark_mjoin.doors.planner_process import without_zips
 
     sys.path[:] = without_zips(sys.path)

@@ -19,8 +19,8 @@ def load() -> None:
         importlib.import_module(module)
     from pyspark.sql.datasource import CaseInsensitiveDict
 
-    from spark_mjoin import task
-    from spark_mjoin.datasource import MJoinDataSource
+    from spark_mjoin.doors.datasource import MJoinDataSource
+    from spark_mjoin.engine import batch as task
 
     options = {"query": "SELECT a.stringu1, b.unique2 FROM a JOIN b ON a.unique1 = b.unique1"}
     for alias in "ab":

@@ -13,7 +13,7 @@ from pathlib import Path
 import pyarrow as pa
 import pytest
 
-from spark_mjoin import task
+from spark_mjoin.engine import batch as task
 from spark_mjoin.state.checked_json import FORMAT
 from tests.harness import ReadAllAvailable, reader, rows, scripted
 

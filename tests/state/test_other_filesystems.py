@@ -11,7 +11,7 @@ import fsspec
 import pyarrow as pa
 import pytest
 
-from spark_mjoin import task
+from spark_mjoin.engine import batch as task
 from spark_mjoin.state.directory import Directory
 from spark_mjoin.state.store import StateStore
 from tests.harness import CRASH, OK, TWICE, ReadAllAvailable, reader, rows, run, scripted

@@ -194,7 +194,7 @@ def test_the_bytes_that_are_accounted_for_are_those_that_it_takes() -> None:
 
 MEASURE = """
 import numpy as np, pyarrow as pa
-from spark_mjoin.phases.overflow import give_back
+from spark_mjoin.engine.overflow import give_back
 from spark_mjoin.state.remembered import RememberedBytes, RememberedWords
 
 def resident():

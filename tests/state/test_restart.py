@@ -9,7 +9,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from spark_mjoin import task
+from spark_mjoin.engine import batch as task
 from spark_mjoin.errors import SourceError, StateError
 from spark_mjoin.state.operator import Segment
 from spark_mjoin.state.store import FAN_OUT, LARGE_BYTES, StateStore

@@ -16,7 +16,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from spark_mjoin import task
+from spark_mjoin.engine import batch as task
 from spark_mjoin.errors import StateError
 from tests.examples import examples
 from tests.harness import ReadAllAvailable, Rows, duckdb_join, reader, rows, scripted

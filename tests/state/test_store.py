@@ -11,10 +11,10 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from spark_mjoin import task
+from spark_mjoin.engine import batch as task
 from spark_mjoin.errors import StateError
 from spark_mjoin.metrics import EdgeCounts, edges_from_json, edges_to_json
-from spark_mjoin.planner.tree import layout
+from spark_mjoin.query.tree import layout
 from spark_mjoin.state import columns
 from spark_mjoin.state import directory as directory_module
 from spark_mjoin.state import manifests as manifests_module

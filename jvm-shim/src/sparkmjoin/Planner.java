@@ -62,7 +62,7 @@ final class Planner extends PythonStreamingSourceRunner {
 
   @Override
   public String workerModule() {
-    return "spark_mjoin.planner_process";
+    return "spark_mjoin.doors.planner_process";
   }
 
   /** The query has ended. A process that does not answer any more is ended as well. */

@@ -1,0 +1,92 @@
+"""The jar: where it is, how it gets into a Spark session, and how to read metrics with it and without.
+
+The jar (jvm-shim/) adds what a Python data source cannot do by itself. Everything else works without it.
+
+Imports nothing heavy, so that `import spark_mjoin` stays light: sessions are told apart by what they can do.
+"""
+
+from __future__ import annotations
+
+import atexit
+import json
+import re
+import shutil
+import tempfile
+import warnings
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from spark_mjoin.errors import JarError
+
+SPARK_VERSIONS = ("4.2", "4.3")  # as in jvm-shim/src/sparkmjoin/SparkVersions.java
+_CHECKPOINTS = "spark.sql.streaming.checkpointFileManagerClass"
+_JAR = Path(__file__).parent.parent / "jars" / "spark-mjoin.jar"
+
+
+def jar_path() -> str:
+    """The path of the jar, for `spark.jars` or `--jars`; JarError when this installation has none."""
+    if not _JAR.exists():
+        raise JarError(
+            f"the jar of spark_mjoin is not there ({_JAR}): the package was built without a JDK. Install a JDK 17 and "
+            "build it again (pip install, or `make install` in a checkout), or do without the jar: set option "
+            "'stateLocation'"
+        )
+    return str(_JAR)
+
+
+def enable(spark: Any, *, fast_checkpoints: bool | None = None) -> bool:
+    """Add the jar to a running session, classic or Connect: metrics in the progress, state in the checkpoint.
+
+    `fast_checkpoints` lets all queries of the session write checkpoints on a local disk without starting a process for
+    each file; checkpoints elsewhere are written as before. Not given, it is so where the master is `local` and nobody
+    has chosen a class for checkpoint files.
+
+    Returns whether the jar is there. An installation without it gets a warning, and works as before; a Spark that the
+    jar was not made for is a JarError.
+    """
+    version = str(spark.version)
+    if ".".join(version.split(".")[:2]) not in SPARK_VERSIONS:
+        raise JarError(
+            f"the jar of spark_mjoin works with Spark {' and '.join(SPARK_VERSIONS)}, and this is Spark {version}: use "
+            "one of these, or do without the jar: set option 'stateLocation'"
+        )
+    try:
+        path = jar_path()
+    except JarError as e:
+        warnings.warn(str(e), stacklevel=2)
+        return False
+    if "connect" in type(spark).__module__:
+        spark.addArtifacts(path)
+    else:
+        spark.sql(f"ADD JAR '{_plain(path)}'")
+    if fast_checkpoints is None:
+        master, chosen = (str(spark.conf.get(name, "")) for name in ("spark.master", _CHECKPOINTS))
+        fast_checkpoints = bool(re.match(r"local(\[.*)?$", master)) and not chosen
+    if fast_checkpoints:
+        spark.conf.set(_CHECKPOINTS, "sparkmjoin.CheckpointFiles")
+    return True
+
+
+def _plain(path: str) -> str:
+    """A path to the same file that Spark's ADD JAR understands: it takes a blank or a % for part of a URI."""
+    if re.fullmatch(r"[\w./+-]+", path, re.ASCII):
+        return path
+    directory = tempfile.mkdtemp(prefix="spark-mjoin-")
+    atexit.register(shutil.rmtree, directory, ignore_errors=True)
+    return shutil.copy(path, directory)
+
+
+def metrics_of(progress: Any) -> dict[str, str]:
+    """The join's metrics in a progress of a query: a StreamingQueryProgress, or the dict of `query.lastProgress`.
+
+    With the jar they are those of that batch, without it those of the batch before; empty where there are none.
+    """
+    given: Any = progress if isinstance(progress, Mapping) else json.loads(progress.json)
+    source = given["sources"][0]
+    if source.get("metrics"):
+        return dict(source["metrics"])
+    latest = source.get("latestOffset")
+    if isinstance(latest, str):
+        latest = json.loads(latest)
+    return dict((latest or {}).get("metrics") or {})

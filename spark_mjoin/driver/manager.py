@@ -1,0 +1,281 @@
+"""The state manager (PermJoin, section III): what the next micro-batch does besides taking in what has arrived.
+
+Runs on the driver, over the statistics that tasks have committed. Its decisions travel in the offset, so a replay makes
+no new ones. An operator of the plan is in one of three modes in a batch:
+
+    IN_MEMORY      new input joins what is in memory
+    ON_DISK        disk parts are visited or passed over, in the order of expected results per byte read
+    LOW_PRIORITY   nothing: what it would give waits for an operator above it that promises more
+
+`decide` goes from the root down, as the paper does (figure 2): the first operator whose disk work promises more results
+of the whole join per byte than its memory work goes to disk, those below it wait, the others go on. Those that wait get
+no new input: their sources are not read on in that batch, and never in two batches in a row. A plan of one operator is
+the simplest case: it goes to disk, and nobody waits.
+
+Work that promises more than new input does is *urgent*: a task does it whatever arrives. In a plan of several operators
+the inputs below wait for it, so it takes the place of their work. A single operator has no such inputs: there it delays
+what comes next, and an early pass has to be repeated for rows that come later. So it is urgent only as far as it was
+earned. Arriving rows earn fuel by their bytes (`earnings`): a small share of them (`diskShare`); and where batches
+leave time free, as much as fits into half of it, for any disk work, since it delays nothing. Other work is done if a
+batch brings few rows (`blockingThreshold`) or none.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from enum import Enum
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+
+from spark_mjoin.model import DiskWork, JoinSpec, OperatorSpec
+from spark_mjoin.state.groups import MOST_HELD, MOST_RECORDS, Groups
+
+NOTHING = -1.0  # the outlook of new input where there is none, and of a disk with nothing to do
+LEAST_WORTH = 1e-9
+LEAST_SHARE = 1 / 16  # of what passes would read, that has to be earned before there is one while input is waiting
+MOST_VISITS = 16  # pieces of disk work in one batch, apart from passes
+
+
+class Mode(Enum):
+    IN_MEMORY = "in-memory"
+    ON_DISK = "on-disk"
+    LOW_PRIORITY = "low-priority"
+
+
+@dataclass(frozen=True)
+class Outlook:
+    """What an operator promises: results of the join per byte of new input, and per byte read from its disk parts."""
+
+    memory: float
+    disk: float
+
+
+@dataclass(frozen=True)
+class Committed:
+    """An operator of the plan in one partition: what it joins, and what its last task has committed."""
+
+    place: OperatorSpec
+    figures: Mapping[str, Any]
+
+
+@dataclass(frozen=True)
+class Decision:
+    modes: tuple[Mode, ...] = ()
+    work: tuple[DiskWork, ...] = ()
+    waiting: frozenset[int] = frozenset()  # inputs of the join that should not be read on
+    spent: float = 0.0  # of what was earned, by work that is urgent because it promises more than new input
+
+
+def assign(places: Sequence[OperatorSpec], outlooks: Sequence[Outlook]) -> tuple[Mode, ...]:
+    """A mode for every operator of a plan, given in preorder."""
+    modes = [Mode.IN_MEMORY] * len(places)
+    depths = [0] * len(places)
+    for number, place in enumerate(places):
+        depths[number] = 0 if place.parent is None else depths[place.parent[0]] + 1
+    for number in sorted(range(len(places)), key=lambda n: (depths[n], n)):
+        if outlooks[number].disk > outlooks[number].memory:
+            modes[number] = Mode.ON_DISK
+            for below in range(number + 1, len(places)):
+                parent = places[below].parent
+                if parent is not None and (parent[0] == number or modes[parent[0]] is Mode.LOW_PRIORITY):
+                    modes[below] = Mode.LOW_PRIORITY
+            break
+    return tuple(modes)
+
+
+def earnings(manifest: Mapping[str, Any], rate: float) -> float:
+    """The bytes of urgent disk work that the last batch of a partition has earned, at so many for each that arrived."""
+    segments = [s for operator in manifest["operators"] for s in operator["segments"]]
+    row_bytes = sum(s["bytes"] for s in segments) / max(1, sum(s["end"] - s["start"] for s in segments))
+    return float(sum(manifest["batch"]["rowsIn"]) * row_bytes * rate)
+
+
+def decide(
+    operators: Sequence[Committed],
+    fuel_bytes: int,
+    arriving: frozenset[int],
+    ended: bool,
+    earned: float = math.inf,
+    has_time: bool = False,
+) -> Decision:
+    """A mode for every operator, given in preorder, and the disk work of one of them: no two work on disk in a batch.
+
+    arriving are the inputs of the join that have new rows, earned the bytes of disk work that may be done all the same.
+    has_time: batches leave time free, so that this work need not promise more than new input, which it does not delay.
+    Where no operator promises more from disk, one that has anything left there may use what time new input leaves: the
+    first from the root, or, where no input will come any more (ended), the first from the leaves, since what it gives
+    is more work above.
+    """
+    places = [o.place for o in operators]
+    candidates = [_Candidates.of(o.place.spec, o.figures) for o in operators]
+    worths = _worths(places, candidates)
+    outlooks = [
+        _outlook(c, worth, bool(arriving & place.inputs))
+        for c, worth, place in zip(candidates, worths, places, strict=True)
+    ]
+    modes = assign(places, outlooks)
+    busy = [n for n, c in enumerate(candidates) if c is not None and c.passes]
+    if not busy:
+        return Decision(modes)
+    if ended or Mode.ON_DISK not in modes:
+        worker = busy[-1] if ended else busy[0]
+        free = earned if has_time and arriving else 0.0
+        work, spent = _work(candidates[worker], worker, fuel_bytes, ended, bar=0.0, earned=free)
+        return Decision(modes, work, spent=spent)
+    worker = modes.index(Mode.ON_DISK)
+    bar, free = outlooks[worker].memory / max(worths[worker], LEAST_WORTH), earned if arriving else 0.0
+    if len(places) > 1:
+        free = math.inf if arriving else 0.0  # the inputs below wait for it, for one batch
+    elif has_time:
+        bar = 0.0
+    elif free < min(LEAST_SHARE * _bytes_of_passes(candidates[worker]), fuel_bytes):
+        free = 0.0  # a pass opens all segments, so many small ones would cost more than they read
+    work, spent = _work(candidates[worker], worker, fuel_bytes, ended, bar, free)
+    if arriving and not spent:
+        return Decision(modes, work)
+    waiting = frozenset(
+        i for place, mode in zip(places, modes, strict=True) if mode is Mode.LOW_PRIORITY for i in place.inputs
+    )
+    return Decision(modes, work, waiting, spent if len(places) == 1 else 0.0)
+
+
+def _worths(places: Sequence[OperatorSpec], candidates: Sequence[_Candidates | None]) -> list[float]:
+    """For each operator, how many results of the whole join one of its results has lately led to."""
+    out: list[float] = []
+    for place in places:
+        above = None if place.parent is None else candidates[place.parent[0]]
+        if place.parent is None or above is None:
+            out.append(1.0)
+        else:
+            out.append(out[place.parent[0]] * above.groups.worth(place.parent[1]))
+    return out
+
+
+def plan_work(spec: JoinSpec, figures: Mapping[str, Any], fuel_bytes: int, ended: bool) -> tuple[DiskWork, ...]:
+    """The disk work of one operator for one batch, most promising first, as far as the fuel goes.
+
+    ended: no input will come any more, so parts of the answer are of no use, and passes give all of it.
+    """
+    return _work(_Candidates.of(spec, figures), 0, fuel_bytes, ended)[0]
+
+
+def _outlook(candidates: _Candidates | None, worth: float, arriving: bool) -> Outlook:
+    if candidates is None:
+        return Outlook(0.0, NOTHING)
+    groups = candidates.groups
+    disk = max((score * worth for score, _, _ in candidates.passes), default=NOTHING)
+    arrived_bytes = float((groups.recent.sum(axis=1) * np.array(candidates.row_bytes)).sum())
+    return Outlook(worth * groups.all_results / max(arrived_bytes, 1.0) if arriving else NOTHING, disk)
+
+
+def _bytes_of_passes(candidates: _Candidates | None) -> float:
+    """What a pass over everything that is owed would read."""
+    return 0.0 if candidates is None else float(sum(cost for _, cost, _ in candidates.passes))
+
+
+def _work(
+    candidates: _Candidates | None,
+    operator: int,
+    fuel_bytes: int,
+    ended: bool,
+    bar: float = math.inf,
+    earned: float = 0.0,
+) -> tuple[tuple[DiskWork, ...], float]:
+    """The disk work of an operator, and the bytes of what is urgent in it because it gives more per byte than `bar`.
+
+    The last piece may cost more than there is left, of the fuel and of what was earned: pieces are not divided.
+    """
+    if candidates is None or not candidates.passes:
+        return (), 0.0
+    due = candidates.records > MOST_RECORDS or candidates.held > MOST_HELD
+    visits = [] if ended or due else candidates.visits()
+    fuel, spent = float(fuel_bytes), 0.0
+    passes: dict[bool, list[int]] = {True: [], False: []}  # the buckets, by whether that is urgent
+    visited: list[DiskWork] = []
+    options = [*candidates.passes, *visits]
+    for score, cost, option in sorted(options, key=lambda c: (-c[0], c[2].visited is not None, c[2].buckets)):
+        if fuel <= 0:
+            break
+        urgent = score > bar and spent < earned
+        if option.visited is None:
+            passes[urgent or due] += option.buckets
+        elif option.buckets[0] not in [*passes[True], *passes[False]] and len(visited) < MOST_VISITS:
+            visited.append(replace(option, urgent=urgent))
+        else:
+            continue
+        fuel -= cost
+        spent += cost if urgent else 0.0
+    planned = [
+        *(DiskWork(tuple(sorted(passes[True])), urgent=True) for _ in range(bool(passes[True]))),
+        *visited,
+        *(DiskWork(tuple(sorted(passes[False]))) for _ in range(bool(passes[False]))),
+    ]
+    return tuple(replace(work, operator=operator) for work in planned), spent
+
+
+Scored = tuple[float, float, DiskWork]  # results per byte, bytes, the work
+
+
+@dataclass(frozen=True)
+class _Candidates:
+    """What an operator could do on disk."""
+
+    groups: Groups
+    row_bytes: list[float]
+    records: int  # departures and visits that are kept
+    held: float  # of the rows in segments, the share that is outside its window and waits for a pass
+
+    @staticmethod
+    def of(spec: JoinSpec, manifest: Mapping[str, Any]) -> _Candidates | None:
+        """None where nothing ever left memory."""
+        if not manifest.get("residency"):
+            return None
+        groups = Groups.from_json(spec, manifest["groups"])
+        stored = sum(s["end"] - s["start"] for s in manifest["segments"])
+        held = manifest["progress"]["held"] / max(1, stored) if "progress" in manifest else 0.0
+        return _Candidates(groups, _row_bytes(manifest, len(spec.inputs)), _records(manifest), held)
+
+    @cached_property
+    def passes(self) -> list[Scored]:
+        """A pass for every bucket in debt."""
+        groups = self.groups
+        rows = groups.resident + groups.disk
+        debt = np.flatnonzero(groups.in_debt())
+        missing = groups.missing()
+        others = [j for j in range(len(rows)) if j not in groups.main]
+        shared = sum(float(rows[j].sum()) * self.row_bytes[j] for j in others) / max(len(debt), 1)
+        out = []
+        for b in debt:
+            cost = shared + sum(float(rows[i, b]) * self.row_bytes[i] for i in groups.main)
+            out.append((float(missing[b]) / max(cost, 1.0), cost, DiskWork((int(b),))))
+        return out
+
+    def visits(self) -> list[Scored]:
+        """A visit for every disk part whose partners in memory have grown since they last met."""
+        groups = self.groups
+        selectivity = groups.selectivity()
+        out = []
+        for i in groups.main:
+            gained = groups.unseen(i) * selectivity
+            for b in np.flatnonzero(gained > 0):
+                cost = float(groups.disk[i, b]) * self.row_bytes[i]
+                out.append((float(gained[b]) / max(cost, 1.0), cost, DiskWork((int(b),), visited=i)))
+        return out
+
+
+def _row_bytes(manifest: Mapping[str, Any], inputs: int) -> list[float]:
+    """The mean size of a row of each input, judged by its segments."""
+    out = []
+    for i in range(inputs):
+        mine = [s for s in manifest["segments"] if s["input"] == i]
+        out.append(sum(s["bytes"] for s in mine) / max(1, sum(s["end"] - s["start"] for s in mine)))
+    return out
+
+
+def _records(manifest: Mapping[str, Any]) -> int:
+    residency = manifest["residency"]
+    return sum(map(len, residency["departures"])) + sum(map(len, residency["visits"]))

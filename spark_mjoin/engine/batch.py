@@ -1,0 +1,300 @@
+"""One join partition in one micro-batch: the executor's whole story.
+
+    load state v ──> the inputs, as scheduled ──> insert, probe, give out ──> disk work ──> commit state v + 1
+                                 over budget: rows leave memory ──┘
+
+`run` is a pure function of the task: a retried, speculative or replayed attempt gives the same rows and commits the
+same version. It only looks at a clock to say how long it took.
+
+Unless they are scheduled otherwise (`engine.schedule`), inputs are taken one after the other. In the first batch this
+means that all but the last input find an empty partner at their first probe, and cost only their insertion.
+"""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections import OrderedDict
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from functools import partial
+from tempfile import TemporaryDirectory
+
+import pyarrow as pa
+
+from spark_mjoin import sources
+from spark_mjoin.engine import arrival, overflow, schedule
+from spark_mjoin.engine.pipeline import Pipeline
+from spark_mjoin.engine.replan import replan
+from spark_mjoin.engine.retention import expiry, promises, shrinking
+from spark_mjoin.errors import MemoryBudgetError, StateError
+from spark_mjoin.join.punctuations import separate
+from spark_mjoin.metrics import BatchCounts
+from spark_mjoin.model import IN_STEP, WHOLE, BatchPlan, JoinSpec, PartitionTask, Position, Range
+from spark_mjoin.query.tree import layout, single
+from spark_mjoin.sources.protocol import Counting, Lenient
+from spark_mjoin.state import meaning
+from spark_mjoin.state.partition import PartitionState
+from spark_mjoin.state.source_log import DurableLog
+from spark_mjoin.state.store import StateStore
+
+log = logging.getLogger(__name__)
+
+
+def run(task: PartitionTask, attempt: str) -> Iterator[pa.RecordBatch]:
+    """Give out the results that this batch completes, and commit the next version of the state."""
+    with _store(task) as store:
+        counts = BatchCounts([0] * len(task.spec.inputs), began=time.time())
+        try:
+            held = _CACHE.held(task)
+            state = load(task, store, attempt)
+            counts.cache_hits = int(state is held)
+            check = partial(_check_budget, task)
+            clock, sampled = time.perf_counter, _sampled(task)
+            batch = Pipeline(state, store, task.plan, task.version + 1, attempt, counts, clock, check, sampled)
+            yield from _advance(task, task.ranges, batch)
+            if task.location is not None and _commit(task, batch, task.end):
+                _CACHE.put(task, batch.state)
+        except StateError:
+            store.discard(attempt)
+            raise
+
+
+@contextmanager
+def _store(task: PartitionTask) -> Iterator[StateStore]:
+    """The partition's store; a batch read has one for the time that it runs, should it have to spill."""
+    if task.location is not None:
+        yield StateStore(task.location, task.partition, task.compression)
+        return
+    with TemporaryDirectory(prefix="mjoin-") as directory:
+        yield StateStore(directory, task.partition, task.compression)
+
+
+def _advance(task: PartitionTask, ranges: Mapping[str, list[Range]], batch: Pipeline) -> Iterator[pa.RecordBatch]:
+    """Take in what arrives, then do the disk work that there is time for; the state is that of batch.version then."""
+    plan = batch.plan
+    if batch.state.tree != plan.tree:
+        yield from replan(batch, task.spec, plan.tree)
+    in_step = plan.schedule.streams == IN_STEP
+    counted = [count(task.spec, number, ranges) for number in range(len(task.spec.inputs))] if in_step else []
+    yield from batch.arrivals(_arriving(task.spec, ranges, batch, counted), task.share, counted)
+    if task.location is None:  # a batch read, after which nothing comes
+        yield from batch.settle()
+        if task.spec.gives_punctuations:
+            batch.purge_memory()
+    elif plan.overflow is not None:
+        yield from batch.planned_work()
+        batch.tidy_disk()
+        if plan.purging is not None:
+            yield from batch.purge_disk(sum(batch.counts.rows_in) < plan.overflow.blocking_rows)
+    if task.spec.gives_punctuations:
+        yield from batch.punctuations(task.share)
+
+
+def _arriving(
+    spec: JoinSpec, ranges: Mapping[str, list[Range]], batch: Pipeline, rows: Sequence[int]
+) -> Iterator[tuple[int, pa.RecordBatch]]:
+    """All rows that arrive in a batch, as they are scheduled."""
+    inputs = [read(spec, number, ranges) for number in range(len(spec.inputs))]
+    awaited = partial(promises.awaited, batch.state.root) if spec.promising else None
+    clusters = schedule.clusters(spec)
+    return schedule.merge(batch.plan.schedule, inputs, batch.version, awaited, clusters, batch.counts, rows)
+
+
+def _commit(task: PartitionTask, batch: Pipeline, positions: Mapping[str, Position]) -> bool:
+    """Commit a batch; whether its state can be gone on with."""
+    counts, operators = batch.counts, batch.state.operators
+    for operator in operators:
+        expiry.look(operator)
+    counts.memory_bytes = batch.state.nbytes()
+    admitted = [operator.admitted[member] for operator, member in batch.state.inputs()]
+    counts.kept_rows, counts.kept_weights = [a.rows for a in admitted], [a.weight for a in admitted]
+    if batch.plan.room is not None and batch.plan.room.parts is not None:
+        counts.windows = shrinking.effective(batch.state.root)
+    counts.input_bytes = [operator.tables[member].steady_bytes() for operator, member in batch.state.inputs()]
+    counts.least_fractions = [a.least for a in admitted]
+    counts.fractions = [batch.parts(number) / WHOLE for number in range(len(admitted))]
+    counts.purge_pending = batch.has_to_purge
+    counts.rows_resident = sum(table.rows for operator in operators for table in operator.tables)
+    counts.rows_deferred = sum(operator.groups.deferred_rows() for operator in operators)
+    found = batch.estimate()
+    counts.completed_results = counts.memory_to_memory.rows + found.fresh
+    counts.lost_results = found.lost
+    counts.expected_results = batch.state.results + counts.rows_out + found.pending
+    if batch.state.sample is not None:
+        batch.state.sample.lost_results += found.lost
+        counts.expected_results += batch.state.sample.lost_results
+        counts.sample_bytes = batch.state.sample.nbytes()
+    lenient = partial(_may_lose_rows, task.spec)
+    return batch.store.commit(batch.state, batch.version, positions, counts, batch.attempt, lenient)
+
+
+def _sampled(task: PartitionTask) -> JoinSpec | None:
+    """The join that estimates are about; a batch read has none."""
+    return None if task.location is None else layout(task.spec, single(len(task.spec.inputs)))[0].spec
+
+
+def _may_lose_rows(spec: JoinSpec) -> bool:
+    """Whether input that is read again may be less than it was."""
+    opened = map(sources.open_source, spec.sources)
+    return any(isinstance(source, Lenient) and source.may_lose_rows() for source in opened)
+
+
+def load(task: PartitionTask, store: StateStore, attempt: str) -> PartitionState:
+    """The state at task.version: from this process's cache, the store, or both; what is missing, from the input."""
+    tree, plan = task.plan.tree, task.plan.overflow
+    if task.location is None:
+        return PartitionState.empty(tree, layout(task.spec, tree), task.start, tracked=plan is not None)
+    state = _CACHE.take(task)
+    if task.version and not store.has(task.version):
+        state = _rebuild(task, state, store, attempt)
+    state = _newest(task, task.plan, state, store)
+    if not _is_before(state, task):
+        raise StateError(
+            f"state version {task.version} in {store.directory.location} was made from other input than the checkpoint "
+            "says: the checkpoint and 'stateLocation' are not of the same time. Restore both, or start with a new "
+            "checkpoint"
+        )
+    return state
+
+
+def _newest(task: PartitionTask, batch: BatchPlan, state: PartitionState | None, store: StateStore) -> PartitionState:
+    """The newest committed state up to task.version, for a batch with this plan: one at hand, or from the store.
+
+    Either way it is the same state with the same rows in memory, so that it does not matter which worker has it.
+    """
+    if state is not None and _usable(state, task, batch, store):
+        return state
+    assert task.location is not None
+    plan, initial = batch.overflow, meaning.initial_positions(task.location)
+    grown = (lambda state: overflow.shrink(state, plan)) if plan is not None else (lambda state: None)
+    return store.load(partial(layout, task.spec), batch.tree, task.version, initial, plan is not None, grown)
+
+
+def _usable(state: PartitionState, task: PartitionTask, batch: BatchPlan, store: StateStore) -> bool:
+    """Whether a state in memory can be gone on with by a batch, after bringing it up to date.
+
+    One that is over a budget cannot: loading lets rows leave in an order that does not depend on this process.
+    """
+    if state.version > task.version:
+        return False
+    plan = batch.overflow
+    if plan is not None and (not state.tracked or overflow.is_over(state, plan)):
+        return False
+    return store.catch_up(state, task.version) and _is_before(state, task)
+
+
+def _is_before(state: PartitionState, task: PartitionTask) -> bool:
+    """Whether a task can go on from a state: one of its own version at its own positions, or an older one."""
+    if state.version == task.version:
+        return state.positions == task.start
+    return state.version < task.version
+
+
+def read(spec: JoinSpec, number: int, ranges: Mapping[str, list[Range]]) -> Iterator[pa.RecordBatch]:
+    """The arriving rows of one input."""
+    input = spec.inputs[number]
+    source = sources.open_source(spec.sources[input.source])
+    for range in ranges[spec.sources[input.source].alias]:
+        yield from source.read(range, input.columns)
+
+
+def count(spec: JoinSpec, number: int, ranges: Mapping[str, list[Range]]) -> int:
+    """How many rows of one input arrive; punctuations are none."""
+    input = spec.inputs[number]
+    source = sources.open_source(spec.sources[input.source])
+    if isinstance(source, Counting) and input.punctuations is None:
+        return sum(source.count(range) for range in ranges[spec.sources[input.source].alias])
+    return sum(separate(input, batch)[1].num_rows for batch in read(spec, number, ranges))
+
+
+def _rebuild(
+    task: PartitionTask, state: PartitionState | None, store: StateStore, attempt: str
+) -> PartitionState | None:
+    """Read again the input of batches that were given out without this partition's task coming to its end.
+
+    Their results are not needed any more: rows are only inserted, unless the state depends on what they gave, as it
+    does where rows leave memory or the state, and where results of one operator are rows of another. All as the batch
+    before was planned, and from a state as that batch would have loaded it: nothing here depends on the batch that
+    needs it. Committed at once: when no task ever comes to its end, as under `df.show()` in every foreachBatch, each
+    batch reads again only the one before. What is returned, if anything, is a state at hand like one from the cache.
+
+    Several batches are made up for as one, with the watermarks and the admission of the last. That is right for batches
+    that nobody has read to their end: they had the same ones (doors.reader). A state that is older than that, because
+    it is not of the checkpoint's time, is right as long as no row is late under the last watermarks, as then none was
+    late under earlier ones, which are lower.
+    """
+    plan = task.earlier or BatchPlan(task.plan.tree)
+    state = _newest(task, plan, state, store)
+    log.warning("state version %d was not committed; reading again from version %d", task.version, state.version)
+    before = state.version
+    assert task.location is not None
+    ranges = {}
+    for number, source in enumerate(task.spec.sources):
+        history = DurableLog(task.location, number, source.alias)
+        since, until = state.positions[source.alias], task.start[source.alias]
+        ranges[source.alias] = sources.open_source(source).plan(since, until, history)
+    counts = BatchCounts([0] * len(task.spec.inputs), began=time.time())
+    check = partial(_check_budget, task)
+    clock, sampled = time.perf_counter, _sampled(task)
+    batch = Pipeline(state, store, plan, task.version, attempt, counts, clock, check, sampled)
+    if state.tracked or len(state.operators) > 1 or plan.tree != state.tree or plan.room is not None:
+        for _ in _advance(task, ranges, batch):
+            continue
+    else:
+        batch.begin_sample_if_lossy()
+        for number in range(len(task.spec.inputs)):
+            for rows in read(task.spec, number, ranges):
+                member = state.root.place.leaves.index((number,))
+                arrival.insert(state.root, member, rows, task.share, batch.counts, batch.parts(number))
+                check(state)
+    if before + 1 < plan.alike_since and (counts.rows_late or plan.admission is not None):
+        raise StateError(
+            f"the checkpoint is at state version {task.version}, and the newest up to it in {store.directory.location} "
+            f"is {before or 'none'}. The rest cannot be made up for from the input: watermarks, or what is shed, have "
+            f"changed in between, and rows would be left out that were not. The checkpoint and 'stateLocation' are not "
+            "of the same time: restore both, or start with a new checkpoint"
+        )
+    return batch.state if _commit(task, batch, task.start) else None
+
+
+def _check_budget(task: PartitionTask, state: PartitionState) -> None:
+    if task.memory_bytes is not None and (used := state.nbytes()) > task.memory_bytes:
+        raise MemoryBudgetError(
+            f"the state of join partition {task.partition} needs {used:,} bytes and its share of option 'memory' is "
+            f"{task.memory_bytes:,}. Give more 'memory', or read less; what was committed before is intact"
+        )
+
+
+@dataclass
+class StateCache:
+    """States that this worker process has left behind, to be gone on with in a later batch of the same query.
+
+    Rows are append-only, so a state that is some versions old is brought up to date from the store. A state that a task
+    has taken is gone from the cache until that task commits: an abandoned one is never seen again.
+    """
+
+    limit_bytes: int = 1 << 30
+    _states: OrderedDict[tuple[str, int], tuple[JoinSpec, PartitionState]] = field(default_factory=OrderedDict)
+
+    def held(self, task: PartitionTask) -> PartitionState | None:
+        """The state that a task can resume from without reading rows, if it is the one that is published."""
+        spec, state = self._states.get((task.location or "", task.partition), (None, None))
+        return state if state is not None and state.version == task.version and spec == task.spec else None
+
+    def take(self, task: PartitionTask) -> PartitionState | None:
+        spec, state = self._states.pop((task.location or "", task.partition), (None, None))
+        return state if spec == task.spec else None
+
+    def put(self, task: PartitionTask, state: PartitionState) -> None:
+        """Keep a state; the least recently used ones of others go when all together exceed the limit."""
+        self._states[task.location or "", task.partition] = task.spec, state
+        while len(self._states) > 1 and sum(s.nbytes() for _, s in self._states.values()) > self.limit_bytes:
+            self._states.popitem(last=False)
+
+    def clear(self) -> None:
+        self._states.clear()
+
+
+_CACHE = StateCache()
