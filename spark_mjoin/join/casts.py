@@ -26,11 +26,13 @@ import pyarrow.compute as pc
 from spark_mjoin.schema import TIMESTAMP, TIMESTAMP_NTZ
 
 INTEGERS = (pa.int8(), pa.int16(), pa.int32(), pa.int64())
+INTERVAL = pa.duration("us")
+DAY_INTERVAL = pa.duration("s")  # Arrow has no type for whole days; an expression as a whole gives INTERVAL instead
 _NAMES = {
     pa.null(): "VOID", pa.bool_(): "BOOLEAN", pa.int8(): "TINYINT", pa.int16(): "SMALLINT", pa.int32(): "INT",
     pa.int64(): "BIGINT", pa.float32(): "FLOAT", pa.float64(): "DOUBLE", pa.string(): "STRING", pa.binary(): "BINARY",
     pa.date32(): "DATE", TIMESTAMP: "TIMESTAMP", TIMESTAMP_NTZ: "TIMESTAMP_NTZ",
-    pa.duration("us"): "INTERVAL DAY TO SECOND",
+    INTERVAL: "INTERVAL DAY TO SECOND", DAY_INTERVAL: "INTERVAL DAY",
 }  # fmt: skip
 _DIGITS = {pa.int8(): 3, pa.int16(): 5, pa.int32(): 10, pa.int64(): 20}
 _MICROS_PER_DAY = 86_400_000_000
@@ -61,7 +63,7 @@ def kind(dtype: pa.DataType) -> str:
         return "float"
     if pa.types.is_decimal(dtype):
         return "decimal"
-    names = {"VOID": "null", "INTERVAL DAY TO SECOND": "duration"}
+    names = {"VOID": "null", "INTERVAL DAY TO SECOND": "duration", "INTERVAL DAY": "duration"}
     name = _NAMES.get(dtype, "nested")
     return names.get(name, name.lower())
 
@@ -95,6 +97,8 @@ def common_type(a: pa.DataType, b: pa.DataType, strings: bool = True) -> pa.Data
         return {"integer": pa.int64(), "float": pa.float64(), "decimal": pa.float64()}.get(kind(other), other)
     if kinds <= {"date", "timestamp", "timestamp_ntz"}:
         return TIMESTAMP if "timestamp" in kinds else TIMESTAMP_NTZ
+    if kinds == {"duration"}:
+        return INTERVAL
     raise TypeError(f"{type_name(a)} and {type_name(b)} do not go together; CAST one of them")
 
 
@@ -438,4 +442,5 @@ _RULES: dict[tuple[str, str], _Rule] = {
     ("timestamp_ntz", "date"): _timestamp_to_date,
     ("timestamp_ntz", "string"): _timestamp_to_string,
     ("timestamp_ntz", "timestamp"): _to_zone,
+    ("duration", "duration"): _plain,
 }
