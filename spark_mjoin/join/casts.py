@@ -276,7 +276,7 @@ _TRUE, _FALSE = ("t", "true", "y", "yes", "1"), ("f", "false", "n", "no", "0")
 _DATE = r"^(?P<y>\d{4})(?:-(?P<mo>\d{1,2})(?:-(?P<d>\d{1,2})(?:[ T]\C*)?)?)?$"  # any bytes
 _INSTANT = (
     r"^(?P<y>\d{4})(?:-(?P<mo>\d{1,2})(?:-(?P<d>\d{1,2})(?:[ T](?P<h>\d{1,2})(?::(?P<mi>\d{1,2})(?::(?P<s>\d{1,2})"
-    r"(?:\.(?P<f>\d{0,9}))?)?)? *(?:Z|UTC|GMT|(?P<sign>[+-])(?P<zh>\d{1,2}):(?P<zm>\d{1,2}))?)?)?)?$"
+    r"(?:\.(?P<f>\d*))?)?)? *(?:Z|UTC|GMT|(?P<sign>[+-])(?P<zh>\d{1,2}):(?P<zm>\d{1,2}))?)?)?)?$"
 )
 # Spark reads these, or may: a time without a day (today's), five-digit years, signs, other forms of zones.
 _OTHER_FORMS = r"^T?\d{1,2}:|^[+-]?\d{5,}|^[+-]\d|:\d.*[A-Za-z+-]"

@@ -365,7 +365,6 @@ FUNCTIONS: dict[str, Function] = {
             most,
             run,
             subject=1 if name == "date_trunc" else 0,
-            strict=name != "concat",
             is_operator=name == "datediff",
         )
         for name, (run, fewest, most) in SCALAR.items()

@@ -188,6 +188,12 @@ FOUND_BY_GENERATED_EXPRESSIONS = [
     # no negative zero out of ROUND
     ("signed(round(cast(-0.3 as double)))", "string", ["0.0"] * 4),
     ("signed(round(d, 2))", "string", ["2.5", "nan", "0.0", None]),
+    # of the fraction of a second six digits count, however many there are
+    ("cast('1827-04-16 00:06:12.629504799999999999999999999' as timestamp_ntz)", "timestamp[us]",
+     [dt.datetime(1827, 4, 16, 0, 6, 12, 629504)] * 4),
+    # what is behind a NULL is not concatenated
+    ("concat(nullif(i, i), cast(1 / (i - i) as int))", "string", [None] * 4),
+    ("concat('a', nullif(s, s), cast(s as int))", "string", [None] * 4),
     # BINARY as it is, valid UTF-8 or not
     ("cast(cast(x'61FF' as string) as binary)", "binary", [b"a\xff"] * 4),
     ("cast(try_cast(x'FF' as string) as binary)", "binary", [b"\xff"] * 4),
