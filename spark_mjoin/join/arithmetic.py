@@ -19,12 +19,23 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from spark_mjoin.join.casts import cast, common_type, common_type_of, decimal_digits, fit_decimal, kind, type_name
+from spark_mjoin.join.casts import (
+    DAY_INTERVAL,
+    INTERVAL,
+    cast,
+    common_type,
+    common_type_of,
+    decimal_digits,
+    fit_decimal,
+    kind,
+    type_name,
+)
+from spark_mjoin.schema import TIMESTAMP
 
 Value = Any  # pa.Array | pa.Scalar; pyarrow has no stubs
 
 _NUMBERS = ("integer", "float", "decimal")
-DURATION = pa.duration("us")
+_SECONDS_PER_DAY = 86_400
 
 
 def to(value: Value, dtype: pa.DataType) -> Value:
@@ -184,33 +195,49 @@ def add(args: Sequence[Value]) -> Value:
         a, b = b, a
     if kind(b.type) != "duration":
         return _add_numbers(args)
-    return pc.add_checked(_instant(a, "+"), b)
+    return _moved(a, b, "+")
 
 
 def subtract(args: Sequence[Value]) -> Value:
     a, b = args
     if kind(b.type) == "duration":
-        return pc.subtract_checked(_instant(a, "-"), b)
+        return _moved(a, b, "-")
     times = ("date", "timestamp", "timestamp_ntz")
     if kind(a.type) in times and (kind(b.type) in times or kind(b.type) == "string"):
-        dtype = common_type(common_type(a.type, b.type), pa.timestamp("us"))
+        dtype = common_type(a.type, b.type)
+        if kind(dtype) == "date":
+            days = pc.subtract(*(to(v, dtype).cast(pa.int32()).cast(pa.int64()) for v in args))
+            seconds = pc.multiply(days, _SECONDS_PER_DAY)
+            return to(to(seconds.cast(DAY_INTERVAL), INTERVAL), DAY_INTERVAL)  # more than fit are an error
         return pc.subtract_checked(to(a, dtype), to(b, dtype))
     return _subtract_numbers(args)
 
 
-def _instant(value: Value, symbol: str) -> Value:
-    """What a day-time interval can be added to; a date becomes its midnight, as in Spark."""
-    if kind(value.type) in ("timestamp", "timestamp_ntz", "duration"):
-        return value
-    if kind(value.type) == "date":
-        return to(value, pa.timestamp("us", tz="UTC"))
-    raise TypeError(f"{type_name(value.type)} {symbol} INTERVAL is not defined")
+def _moved(start: Value, by: Value, symbol: str) -> Value:
+    """A date, a timestamp or an interval, moved by an interval; of whole days, a date and an interval of days stay so.
+
+    Any other interval makes a date its midnight, as in Spark.
+    """
+    of = kind(start.type)
+    if of == "date" and by.type == DAY_INTERVAL:
+        days = pc.divide(by.cast(pa.int64()), _SECONDS_PER_DAY).cast(pa.int32())
+        move = pc.add if symbol == "+" else pc.subtract  # which begin again at the other end, as in Java
+        return move(start.cast(pa.int32()), days).cast(pa.date32())
+    if of not in ("date", "timestamp", "timestamp_ntz", "duration", "null"):  # of a string Spark makes a string again
+        raise TypeError(f"{type_name(start.type)} {symbol} INTERVAL is not defined here; CAST it to TIMESTAMP or DATE")
+    dtype = by.type if of == "null" else start.type
+    instants = to(start, {"date": TIMESTAMP, "duration": INTERVAL, "null": INTERVAL}.get(of, start.type))
+    move = pc.add_checked if symbol == "+" else pc.subtract_checked
+    moved = move(instants, to(by, INTERVAL))
+    return to(moved, DAY_INTERVAL) if dtype == by.type == DAY_INTERVAL else moved
 
 
 def divide(args: Sequence[Value]) -> Value:
-    """`/`: exact for decimals, in floating point for all else, integers too."""
+    """`/`: exact for decimals, in floating point for all else, integers too, and nothing but NULL over a decimal."""
     a, b = _numbers(args, "/")
     kinds = {kind(a.type), kind(b.type)}
+    if kind(args[0].type) == "null":
+        kinds = {"float"}
     if "decimal" not in kinds or "float" in kinds:
         return pc.divide_checked(to(a, pa.float64()), to(b, pa.float64()))
     (left, p1, s1), (right, p2, s2) = _operand(a), _operand(b)
@@ -254,7 +281,7 @@ def negate(args: Sequence[Value]) -> Value:
     if kind(args[0].type) not in (*_NUMBERS, "duration"):
         raise TypeError(f"- {type_name(args[0].type)} is not defined")
     if kind(args[0].type) == "duration":
-        return pc.negate_checked(args[0].cast(pa.int64())).cast(DURATION)
+        return pc.negate_checked(args[0].cast(pa.int64())).cast(args[0].type)
     return pc.negate_checked(_of_34_digits(args[0]))
 
 

@@ -26,11 +26,13 @@ import pyarrow.compute as pc
 from spark_mjoin.schema import TIMESTAMP, TIMESTAMP_NTZ
 
 INTEGERS = (pa.int8(), pa.int16(), pa.int32(), pa.int64())
+INTERVAL = pa.duration("us")
+DAY_INTERVAL = pa.duration("s")  # Arrow has no type for whole days; an expression as a whole gives INTERVAL instead
 _NAMES = {
     pa.null(): "VOID", pa.bool_(): "BOOLEAN", pa.int8(): "TINYINT", pa.int16(): "SMALLINT", pa.int32(): "INT",
     pa.int64(): "BIGINT", pa.float32(): "FLOAT", pa.float64(): "DOUBLE", pa.string(): "STRING", pa.binary(): "BINARY",
     pa.date32(): "DATE", TIMESTAMP: "TIMESTAMP", TIMESTAMP_NTZ: "TIMESTAMP_NTZ",
-    pa.duration("us"): "INTERVAL DAY TO SECOND",
+    INTERVAL: "INTERVAL DAY TO SECOND", DAY_INTERVAL: "INTERVAL DAY",
 }  # fmt: skip
 _DIGITS = {pa.int8(): 3, pa.int16(): 5, pa.int32(): 10, pa.int64(): 20}
 _MICROS_PER_DAY = 86_400_000_000
@@ -61,7 +63,7 @@ def kind(dtype: pa.DataType) -> str:
         return "float"
     if pa.types.is_decimal(dtype):
         return "decimal"
-    names = {"VOID": "null", "INTERVAL DAY TO SECOND": "duration"}
+    names = {"VOID": "null", "INTERVAL DAY TO SECOND": "duration", "INTERVAL DAY": "duration"}
     name = _NAMES.get(dtype, "nested")
     return names.get(name, name.lower())
 
@@ -95,6 +97,8 @@ def common_type(a: pa.DataType, b: pa.DataType, strings: bool = True) -> pa.Data
         return {"integer": pa.int64(), "float": pa.float64(), "decimal": pa.float64()}.get(kind(other), other)
     if kinds <= {"date", "timestamp", "timestamp_ntz"}:
         return TIMESTAMP if "timestamp" in kinds else TIMESTAMP_NTZ
+    if kinds == {"duration"}:
+        return INTERVAL
     raise TypeError(f"{type_name(a)} and {type_name(b)} do not go together; CAST one of them")
 
 
@@ -272,7 +276,7 @@ _TRUE, _FALSE = ("t", "true", "y", "yes", "1"), ("f", "false", "n", "no", "0")
 _DATE = r"^(?P<y>\d{4})(?:-(?P<mo>\d{1,2})(?:-(?P<d>\d{1,2})(?:[ T]\C*)?)?)?$"  # any bytes
 _INSTANT = (
     r"^(?P<y>\d{4})(?:-(?P<mo>\d{1,2})(?:-(?P<d>\d{1,2})(?:[ T](?P<h>\d{1,2})(?::(?P<mi>\d{1,2})(?::(?P<s>\d{1,2})"
-    r"(?:\.(?P<f>\d{0,9}))?)?)? *(?:Z|UTC|GMT|(?P<sign>[+-])(?P<zh>\d{1,2}):(?P<zm>\d{1,2}))?)?)?)?$"
+    r"(?:\.(?P<f>\d*))?)?)? *(?:Z|UTC|GMT|(?P<sign>[+-])(?P<zh>\d{1,2}):(?P<zm>\d{1,2}))?)?)?)?$"
 )
 # Spark reads these, or may: a time without a day (today's), five-digit years, signs, other forms of zones.
 _OTHER_FORMS = r"^T?\d{1,2}:|^[+-]?\d{5,}|^[+-]\d|:\d.*[A-Za-z+-]"
@@ -438,4 +442,5 @@ _RULES: dict[tuple[str, str], _Rule] = {
     ("timestamp_ntz", "date"): _timestamp_to_date,
     ("timestamp_ntz", "string"): _timestamp_to_string,
     ("timestamp_ntz", "timestamp"): _to_zone,
+    ("duration", "duration"): _plain,
 }

@@ -35,7 +35,7 @@ import pyarrow.compute as pc
 from spark_mjoin.errors import QueryError, nearest
 from spark_mjoin.join import arithmetic
 from spark_mjoin.join.arithmetic import Value, condition, equal, to
-from spark_mjoin.join.casts import cast, common_type_of, kind, type_name
+from spark_mjoin.join.casts import DAY_INTERVAL, INTERVAL, cast, common_type_of, kind, type_name
 from spark_mjoin.join.functions import SCALAR
 from spark_mjoin.model import Call, Cast, Col, Expr, Lit
 
@@ -44,7 +44,7 @@ Column = Callable[[Col], pa.Array]
 
 def evaluate(expr: Expr, column: Column, rows: int) -> pa.Array:
     """The values of `expr` over `rows` rows, of which `column` gives the columns; QueryError when it fails."""
-    return _Rows(column, rows).array(expr)
+    return _shown(_Rows(column, rows).array(expr))
 
 
 def holds(condition: Expr, column: Column, rows: int) -> pa.Array:
@@ -61,7 +61,12 @@ def holds(condition: Expr, column: Column, rows: int) -> pa.Array:
 
 def type_of(expr: Expr, column_type: Callable[[Col], pa.DataType]) -> pa.DataType:
     """The type of `expr`; QueryError when its operands do not go together."""
-    return _Rows(lambda c: pa.array([], column_type(c)), 0, planning=True).array(expr).type
+    return _shown(_Rows(lambda c: pa.array([], column_type(c)), 0, planning=True).array(expr)).type
+
+
+def _shown(values: pa.Array) -> pa.Array:
+    """As the rest of the engine has them: it knows one type of intervals."""
+    return cast(values, INTERVAL) if values.type == DAY_INTERVAL else values
 
 
 def columns_of(expr: Expr) -> frozenset[Col]:
@@ -360,7 +365,6 @@ FUNCTIONS: dict[str, Function] = {
             most,
             run,
             subject=1 if name == "date_trunc" else 0,
-            strict=name != "concat",
             is_operator=name == "datediff",
         )
         for name, (run, fewest, most) in SCALAR.items()
@@ -370,7 +374,7 @@ FUNCTIONS: dict[str, Function] = {
 
 # What a query may call by these names; the rest it writes as operators, or has other names for.
 NAMED = frozenset(f for f in FUNCTIONS if f.replace("_", "").isalpha()) - {
-    "and", "or", "not", "in", "div", "like", "case", "if", "negate", "field", "try_cast", "add_days", "add_months",
+    "and", "or", "not", "in", "div", "like", "case", "if", "negate", "field", "try_cast", "add_months",
 }  # fmt: skip
 
 
@@ -451,8 +455,8 @@ def render(expr: Expr, aliases: Sequence[str] | None = None, quoted: bool = True
         return f"{sub(args[0])}.{identifier(args[1].value) if quoted else args[1].value}"
     if name == "try_cast":
         return f"TRY_CAST({sub(args[0])} AS {type_name(args[1].type)})"  # type: ignore[union-attr]
-    if name in ("add_days", "add_months") and isinstance(args[1], Lit):
-        return f"{sub(args[0])} + INTERVAL '{args[1].value}' {name[4:-1].upper()}"
+    if name == "add_months" and isinstance(args[1], Lit):
+        return f"{sub(args[0])} + INTERVAL '{args[1].value}' MONTH"
     if name == "case":
         whens = [f"WHEN {sub(c)} THEN {sub(v)}" for c, v in zip(args[0 : len(args) - 1 : 2], args[1::2], strict=True)]
         last = [f"ELSE {sub(args[-1])}"] if len(args) % 2 else []
@@ -463,6 +467,8 @@ def render(expr: Expr, aliases: Sequence[str] | None = None, quoted: bool = True
 def _literal_text(literal: Lit, quoted: bool) -> str:
     if literal.value is None:
         return "NULL"
+    if literal.type == DAY_INTERVAL:
+        return f"INTERVAL '{literal.value // 86_400}' DAY"
     if kind(literal.type) == "duration":
         return f"INTERVAL '{literal.value}' MICROSECOND"
     if isinstance(literal.value, bytes):

@@ -17,7 +17,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from spark_mjoin.join import arithmetic
-from spark_mjoin.join.arithmetic import DURATION, Value, to
+from spark_mjoin.join.arithmetic import Value, to
 from spark_mjoin.join.casts import fit_decimal, kind, type_name
 from spark_mjoin.schema import TIMESTAMP
 
@@ -263,18 +263,6 @@ def date_difference(args: Sequence[Value]) -> Value:
     return pc.subtract(end, start)  # which begins again at the other end, as in Java
 
 
-def add_days(args: Sequence[Value]) -> Value:
-    """A date stays a date; to a timestamp 24 hours are added (UTC has no other days)."""
-    days = _integer_literal(args[1], "the number of days")
-    if kind(args[0].type) in ("timestamp", "timestamp_ntz", "duration"):
-        return pc.add_checked(args[0], pa.scalar(days * 86_400_000_000, DURATION))
-    if kind(args[0].type) == "null":
-        return to(args[0], DURATION)
-    if kind(args[0].type) != "date":  # Spark gives a string the time as well, and makes a string of it
-        raise TypeError(f"{type_name(args[0].type)} + INTERVAL is not defined here; CAST it to TIMESTAMP or DATE")
-    return _moved(args[0], pc.add, days)
-
-
 def _moved(date: Value, move: Callable[[pa.Array, pa.Scalar], pa.Array], days: int) -> Value:
     """Days that no INT holds begin again at the other end, as in Java."""
     return move(date.cast(pa.int32()), pa.scalar(days, pa.int32())).cast(pa.date32())
@@ -357,7 +345,6 @@ SCALAR: dict[str, tuple[Callable[[Sequence[Value]], Value], int, int]] = {
     "date_add": (_date_mover(pc.add), 2, 2),
     "date_sub": (_date_mover(pc.subtract), 2, 2),
     "to_date": (to_date, 1, 1),
-    "add_days": (add_days, 2, 2),
     "add_months": (add_months, 2, 2),
     "unix_timestamp": (unix_timestamp, 1, 1),
     "field": (field, 2, 2),

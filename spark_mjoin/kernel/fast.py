@@ -324,6 +324,22 @@ def present(probing: Any, slots: Any, head: Any, link: Any, values: Any, out: An
         i += _U1
 
 
+@inline
+def _same_bytes(sought: Any, begin: Any, length: Any, offsets: Any, data: Any, row: Any) -> Any:
+    """Whether the byte string of a row is the one of some length that begins somewhere in another buffer."""
+    x, y, left = begin, np.uint64(offsets[row]), length
+    same = np.uint64(offsets[row + _U1]) - y == left
+    while same and left >= np.uint64(8):
+        same = _load64(sought, x) == _load64(data, y)
+        x += np.uint64(8)
+        y += np.uint64(8)
+        left -= np.uint64(8)
+    if same and left > _U0:
+        tail = _TAIL_MASKS[left]
+        same = _load64(sought, x) & tail == _load64(data, y) & tail
+    return same
+
+
 @njit
 def find_bytes(
     probing: Any,
@@ -349,19 +365,8 @@ def find_bytes(
         r = head[np.uint64(slots[i])]
         while r >= 0:
             u = np.uint64(r)
-            if values[u] == value:
-                x, y, left = begin, np.uint64(offsets[u]), length
-                same = np.uint64(offsets[u + _U1]) - y == left
-                while same and left >= np.uint64(8):
-                    same = _load64(probing_data, x) == _load64(data, y)
-                    x += np.uint64(8)
-                    y += np.uint64(8)
-                    left -= np.uint64(8)
-                if same and left > _U0:
-                    tail = _TAIL_MASKS[left]
-                    same = _load64(probing_data, x) & tail == _load64(data, y) & tail
-                if same:
-                    break
+            if values[u] == value and _same_bytes(probing_data, begin, length, offsets, data, u):
+                break
             r = link[u]
         out[i] = r
         i += _U1
@@ -440,18 +445,9 @@ def verify_bytes(
             _prefetch(probing_data, np.uint64(probing_offsets[soon]))
         a, r = at[p], row[p]
         q, u = np.uint64(probing_rows[np.uint64(a)]), np.uint64(r)
-        x, y = np.uint64(probing_offsets[q]), np.uint64(offsets[u])
-        left = np.uint64(probing_offsets[q + _U1]) - x
-        same = np.uint64(offsets[u + _U1]) - y == left
-        while same and left >= np.uint64(8):
-            same = _load64(probing_data, x) == _load64(data, y)
-            x += np.uint64(8)
-            y += np.uint64(8)
-            left -= np.uint64(8)
-        if same and left > _U0:
-            tail = _TAIL_MASKS[left]
-            same = _load64(probing_data, x) & tail == _load64(data, y) & tail
-        if same:
+        begin = np.uint64(probing_offsets[q])
+        length = np.uint64(probing_offsets[q + _U1]) - begin
+        if _same_bytes(probing_data, begin, length, offsets, data, u):
             at[kept] = a
             row[kept] = r
             kept += _U1

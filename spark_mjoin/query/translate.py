@@ -20,7 +20,7 @@ import pyarrow as pa
 from sqlglot import exp
 
 from spark_mjoin.errors import QueryError
-from spark_mjoin.join.casts import type_name
+from spark_mjoin.join.casts import DAY_INTERVAL, INTERVAL, type_name
 from spark_mjoin.join.expressions import NAMED, unknown_function
 from spark_mjoin.model import Call, Cast, Expr, Lit
 from spark_mjoin.schema import arrow_type
@@ -120,22 +120,19 @@ class Translator:
         months, micros = _interval_parts(node)
         if months:
             raise refuse("an interval of months or years by itself", "add it to a date or a timestamp")
-        return Lit(micros, pa.duration("us"))
+        return Lit(micros // 1_000_000, DAY_INTERVAL) if _unit(node) in ("DAY", "WEEK") else Lit(micros, INTERVAL)
 
     # --- operators ---
 
     def _sum(self, node: Any) -> Expr:
-        """`+` and `-`; intervals of whole days, and of months, keep a date a date."""
+        """`+` and `-`; intervals of months are no values, and part of the operation."""
         left, right, sign = node.this, node.expression, 1 if isinstance(node, exp.Add) else -1
         if isinstance(left, exp.Interval) and sign == 1 and not isinstance(right, exp.Interval):
             left, right = right, left
         if isinstance(right, exp.Interval) and not isinstance(left, exp.Interval):
-            months, micros = _interval_parts(right)
+            months, _ = _interval_parts(right)
             if months:
                 return Call("add_months", (self.expression(left), Lit(sign * months, pa.int32())))
-            if _unit(right) in ("DAY", "WEEK"):
-                days = sign * micros // _MICROS["DAY"]
-                return Call("add_days", (self.expression(left), Lit(days, pa.int32())))
         symbol = "+" if sign == 1 else "-"
         return Call(symbol, (self.expression(left), self.expression(right)))
 
@@ -341,10 +338,13 @@ def _interval_parts(interval: Any) -> tuple[int, int]:
         amount = None
     if amount is None:
         raise refuse(f"`{_sql(interval)}`", "an interval is a literal number of one unit, such as INTERVAL 90 MINUTES")
-    if unit in _MICROS and (amount * _MICROS[unit]) % 1 == 0 and (unit == "SECOND" or amount % 1 == 0):
-        return 0, int(amount * _MICROS[unit])
+    micros, months = amount * _MICROS.get(unit, 0), amount * _MONTHS.get(unit, 0)
+    if not -(2**63) <= micros < 2**63 or not -(2**31) <= months < 2**31:
+        raise QueryError(f"query: `{_sql(interval)}` is longer than an INTERVAL can be")
+    if unit in _MICROS and micros % 1 == 0 and (unit == "SECOND" or amount % 1 == 0):
+        return 0, int(micros)
     if unit in _MONTHS and amount % 1 == 0:
-        return int(amount) * _MONTHS[unit], 0
+        return int(months), 0
     raise refuse(f"`{_sql(interval)}`", f"units are {', '.join([*_MICROS, *_MONTHS])}, in whole numbers")
 
 

@@ -25,7 +25,7 @@ PAGE = (ROOT / "docs/options.md").read_text()
 FILES = ("parquet", "csv", "json", "arrow")
 FORMATS = [f for f in formats() if REGISTRY[f].startswith("spark_mjoin.")]
 COLUMNS = "s STRING, n BIGINT, x DOUBLE, d DATE, at TIMESTAMP, b BOOLEAN"
-OPERATORS = {"and", "or", "not", "in", "div", "like", "case", "negate", "field", "try_cast", "add_days", "add_months"}
+OPERATORS = {"and", "or", "not", "in", "div", "like", "case", "negate", "field", "try_cast", "add_months"}
 """What a query writes as an operator, or reaches in another way than by this name."""
 
 

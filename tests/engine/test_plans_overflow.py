@@ -2,6 +2,7 @@
 
 import json
 from collections.abc import Iterator
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -10,7 +11,15 @@ import pyarrow as pa
 import pytest
 
 from spark_mjoin import flush
+from spark_mjoin.driver import choice, decompose
+from spark_mjoin.driver.choice import Committed, Planner, has_overflowed
+from spark_mjoin.driver.plan import Plan
+from spark_mjoin.join.statistics import Statistics
+from spark_mjoin.model import Tree
+from spark_mjoin.query import tree as trees
 from tests.engine.test_overflow import BATCH_BYTES, MEMORY, Run, arrivals
+from tests.engine.test_plans import CHAIN as INFLATING_CHAIN
+from tests.engine.test_plans import chain as inflating_chain
 
 STAR = (
     "SELECT a.k, a.v AS av, b.v AS bv, c.v AS cv, d.v AS dv "
@@ -32,13 +41,19 @@ def four(batches: int = 6, size: int = 400, keys: int = 3000) -> dict[str, list[
     return {alias: arrivals(seed, batches, size, keys) for seed, alias in enumerate("abcd")}
 
 
-@pytest.mark.parametrize("policy", sorted(flush.REGISTRY))
-@pytest.mark.parametrize("plan", PLANS)
-def test_all_operators_together_stay_within_the_budget(tmp_path: Path, policy: str, plan: str) -> None:
-    run = Run(four(), STAR, tmp_path, memory=str(MEMORY), flush=policy, plan=plan).to_the_end()
+def within_the_budget(query: str, state: Path, **options: str) -> Run:
+    """A run with the right results, which is checked to keep to its memory."""
+    run = Run(four(), query, state, memory=str(MEMORY), **options).to_the_end()
     run.check()
     assert all(c["memoryUsedBytes"] <= MEMORY for c in run.counts)
     assert all(c["memoryPeakBytes"] <= MEMORY + BATCH_BYTES for c in run.counts)
+    return run
+
+
+@pytest.mark.parametrize("policy", sorted(flush.REGISTRY))
+@pytest.mark.parametrize("plan", PLANS)
+def test_all_operators_together_stay_within_the_budget(tmp_path: Path, policy: str, plan: str) -> None:
+    run = within_the_budget(STAR, tmp_path, flush=policy, plan=plan)
     assert max(c["memoryUsedBytes"] for c in run.counts) > MEMORY // 4, "the budget must be used, too"
     assert sum(c["flushes"] for c in run.counts) > 3
     assert run.counts[-1]["deferredRows"] == 0
@@ -47,10 +62,77 @@ def test_all_operators_together_stay_within_the_budget(tmp_path: Path, policy: s
 @pytest.mark.parametrize("policy", ["adaptive", "largest", "random"])
 @pytest.mark.parametrize("plan", PLANS)
 def test_so_they_do_in_a_chain(tmp_path: Path, policy: str, plan: str) -> None:
-    run = Run(four(), CHAIN, tmp_path, memory=str(MEMORY), flush=policy, plan=plan).to_the_end()
+    within_the_budget(CHAIN, tmp_path, flush=policy, plan=plan)
+
+
+# --- trees that nobody asked for -----------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Look:
+    """What the planner has seen and said when it looked at the tree."""
+
+    overflowed: bool  # rows were on disk
+    before: Tree
+    after: Tree
+    reason: str
+
+
+@pytest.fixture
+def looks(monkeypatch: pytest.MonkeyPatch) -> list[Look]:
+    """Those of the runs to come."""
+    seen: list[Look] = []
+    choose = Planner.choice
+
+    def looking(planner: Planner, before: Plan, committed: Committed, statistics: Statistics) -> decompose.Choice:
+        found = choose(planner, before, committed, statistics)
+        overflowed = any(has_overflowed(manifest) for manifest in committed if manifest is not None)
+        seen.append(Look(overflowed, before.tree, found.tree, found.reason))
+        return found
+
+    monkeypatch.setattr(Planner, "choice", looking)
+    monkeypatch.setattr(choice, "PATIENCE", 0.0)  # how long a join has worked depends on the machine
+    return seen
+
+
+ONE_JOIN, TREE = (0, 1, 2), ((0, 1), 2)
+
+
+def recorded_tree(offset: dict[str, Any]) -> Tree:
+    return trees.from_json(offset["plan"].get("tree", ONE_JOIN))
+
+
+def with_little_memory(given: dict[str, list[pa.Table]], state: Path) -> Run:
+    """A ninth of what the state would take, and no option that says which plan."""
+    return Run(given, INFLATING_CHAIN, state, memory="50k")
+
+
+def test_the_planner_chooses_a_tree_and_keeps_it_while_rows_are_on_disk(tmp_path: Path, looks: list[Look]) -> None:
+    """The first batch shows that a tree pays, and rows leave memory from the second on."""
+    run = with_little_memory(inflating_chain(20), tmp_path)
+    found = [recorded_tree(offset) for offset in offsets(run)]
+    assert found[0] == ONE_JOIN and set(found[1:]) == {TREE}
+    assert sum(c["rowsFlushed"] for c in run.counts[:4]) > 500, "rows have to leave memory early"
+    assert run.counts[-1]["numRowsInMemory"] < sum(t.num_rows for t in run.tables.values()) / 9
+    under_overflow = [look for look in looks if look.overflowed]
+    assert len(under_overflow) > 2, "the planner has to look again while rows are on disk"
+    assert all("is what runs, and nothing saves enough against it" in look.reason for look in under_overflow)
     run.check()
-    assert all(c["memoryUsedBytes"] <= MEMORY for c in run.counts)
-    assert all(c["memoryPeakBytes"] <= MEMORY + BATCH_BYTES for c in run.counts)
+
+
+def test_the_planner_chooses_a_tree_although_rows_are_on_disk(tmp_path: Path, looks: list[Look]) -> None:
+    """At first nothing of c has a partner, so that a tree saves nothing; when that changes, rows have left memory."""
+    given = inflating_chain(20)
+    for n, table in enumerate(given["c"][:4]):
+        given["c"][n] = table.set_column(1, "y", pa.array(np.asarray(table["y"]) + 1000))
+    run = with_little_memory(given, tmp_path)
+    found = [recorded_tree(offset) for offset in offsets(run)]
+    changed = found.index(TREE)
+    assert changed > 4 and set(found[:changed]) == {ONE_JOIN} and set(found[changed:]) == {TREE}
+    (look,) = [look for look in looks if look.after != look.before]
+    assert look.overflowed and "s of work where (a b c) takes" in look.reason
+    assert looks[-1].overflowed and looks[-1].before == TREE, "the planner has to look once more"
+    run.check()
 
 
 # --- sources that wait -----------------------------------------------------------------------------------------
@@ -81,20 +163,14 @@ def waiting_of(offset: dict[str, Any]) -> list[str]:
     return found
 
 
-# However many rows arrive, disk work that promises more than they do is done.
-AT_ONCE = {"blockingThreshold": "1", "diskShare": "100"}
+def blocked_above(state: Path, plan: str = "(((a b) c) d)") -> Run:
+    """However many rows arrive, disk work that promises more than they do is done."""
+    options = {"memory": str(MEMORY), "blockingThreshold": "1", "diskShare": "100"}
+    return Run(upper_inputs_block(), STAR, state, plan=plan, **options)
 
 
 def test_sources_below_an_operator_that_works_on_disk_wait_for_one_batch(tmp_path: Path) -> None:
-    run = Run(
-        upper_inputs_block(),
-        STAR,
-        tmp_path,
-        memory=str(MEMORY),
-        plan="(((a b) c) d)",
-        blockingThreshold="1",
-        diskShare="100",
-    )
+    run = blocked_above(tmp_path)
     before, waited = run.offset, 0
     for offset in offsets(run):
         waiting = waiting_of(offset)
@@ -116,15 +192,7 @@ def test_sources_below_an_operator_that_works_on_disk_wait_for_one_batch(tmp_pat
 
 def test_a_batch_in_which_sources_wait_is_repeated_as_it_was(tmp_path: Path) -> None:
     """The offset says who waits: a restart after it reads what they have next, and nothing twice."""
-    run = Run(
-        upper_inputs_block(),
-        STAR,
-        tmp_path,
-        memory=str(MEMORY),
-        plan="(((a b) c) d)",
-        blockingThreshold="1",
-        diskShare="100",
-    )
+    run = blocked_above(tmp_path)
     waited = 0
     for offset in offsets(run):
         if waiting_of(offset):
@@ -135,6 +203,6 @@ def test_a_batch_in_which_sources_wait_is_repeated_as_it_was(tmp_path: Path) -> 
 
 
 def test_a_single_operator_lets_no_source_wait(tmp_path: Path) -> None:
-    run = Run(upper_inputs_block(), STAR, tmp_path, memory=str(MEMORY), plan="(a b c d)", **AT_ONCE)
+    run = blocked_above(tmp_path, "(a b c d)")
     assert not any(waiting_of(offset) for offset in offsets(run))
     run.check()

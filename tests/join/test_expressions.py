@@ -188,6 +188,12 @@ FOUND_BY_GENERATED_EXPRESSIONS = [
     # no negative zero out of ROUND
     ("signed(round(cast(-0.3 as double)))", "string", ["0.0"] * 4),
     ("signed(round(d, 2))", "string", ["2.5", "nan", "0.0", None]),
+    # of the fraction of a second six digits count, however many there are
+    ("cast('1827-04-16 00:06:12.629504799999999999999999999' as timestamp_ntz)", "timestamp[us]",
+     [dt.datetime(1827, 4, 16, 0, 6, 12, 629504)] * 4),
+    # what is behind a NULL is not concatenated
+    ("concat(nullif(i, i), cast(1 / (i - i) as int))", "string", [None] * 4),
+    ("concat('a', nullif(s, s), cast(s as int))", "string", [None] * 4),
     # BINARY as it is, valid UTF-8 or not
     ("cast(cast(x'61FF' as string) as binary)", "binary", [b"a\xff"] * 4),
     ("cast(try_cast(x'FF' as string) as binary)", "binary", [b"\xff"] * 4),
@@ -203,7 +209,21 @@ FOUND_BY_GENERATED_EXPRESSIONS = [
     ("nullif(2, m)", "int32", [2] * 4),
     ("timestamp '1970-01-01 00:00:05'::int", "int32", [5] * 4),
     ("date '2024-01-31'::string", "string", ["2024-01-31"] * 4),
+    ("null / 7BD", "double", [None] * 4),
+    ("null / cast(m as decimal(18,6))", "double", [None] * 4),
+    ("7BD / null", "decimal128(7, 6)", [None] * 4),
     ("null + interval 13 day", "duration[us]", [None] * 4),
+    ("null + interval 90 minutes", "duration[us]", [None] * 4),
+    # an interval of whole days keeps a date a date, whatever it is made of
+    ("(interval 1 week + interval 13 day) + date '2024-02-29'", "date32[day]", [dt.date(2024, 3, 20)] * 4),
+    ("date '2024-02-29' - (date '2024-02-28' - date '2024-02-27')", "date32[day]", [dt.date(2024, 2, 28)] * 4),
+    ("date '2024-02-29' + -(-(interval 1 day))", "date32[day]", [dt.date(2024, 3, 1)] * 4),
+    ("date '2024-02-29' + coalesce(null, interval 1 day)", "date32[day]", [dt.date(2024, 3, 1)] * 4),
+    ("date '2024-02-29' + (interval 1 day + interval 0 hours)", "timestamp[us, tz=UTC]",
+     [dt.datetime(2024, 3, 1, tzinfo=dt.UTC)] * 4),
+    ("date '2024-02-29' + coalesce(interval 1 day, interval 1 second)", "timestamp[us, tz=UTC]",
+     [dt.datetime(2024, 3, 1, tzinfo=dt.UTC)] * 4),
+    ("date '2024-02-29' - date '2024-02-28'", "duration[us]", [dt.timedelta(1)] * 4),
     ("null - interval 2 weeks", "duration[us]", [None] * 4),
     # decimals that together need more than 38 digits are compared, and meet, with less of a fraction
     ("cast(0.0000000001 as decimal(38,10)) = cast(0 as decimal(38,0))", "bool", [True] * 4),
@@ -346,7 +366,7 @@ def test_what_is_needed_does_fail() -> None:
         ("ceil(cast(3.4e38 as float))", ["overflow", "ceil of 3.4e+38 is no BIGINT"]),
         ("floor(9223372036854775808D)", ["overflow"]),
         ("'2026-03-31 10:20:30' + interval 1 day", ["STRING + INTERVAL is not defined here; CAST it to TIMESTAMP"]),
-        ("s - interval 1 week", ["STRING + INTERVAL is not defined here; CAST it to TIMESTAMP"]),
+        ("s - interval 1 week", ["STRING - INTERVAL is not defined here; CAST it to TIMESTAMP"]),
         ("s + interval 1 month", ["STRING + INTERVAL is not defined here; CAST it to TIMESTAMP"]),
         ("cast(s as string collate unicode)", ["COLLATE", "is not supported"]),
         ("s rlike 'x'", ["regexp_like is not supported"]),

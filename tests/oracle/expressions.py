@@ -12,7 +12,6 @@ import random
 from collections import defaultdict
 from dataclasses import dataclass
 from decimal import Decimal
-from itertools import count
 
 import pyarrow as pa
 import sqlglot
@@ -111,8 +110,11 @@ SPELLINGS: dict[str, list[str]] = {
     ],
     "in": ["{0} IN ({1})", "{0} IN ({1}, {2})", "{0} NOT IN ({1}, {2}, {3})"],
     "is null": ["{0} IS NULL", "{0} IS NOT NULL"],
-    "+": ["{0} + {1}", "{0} + INTERVAL '90' MINUTE"],
-    "-": ["{0} - {1}", "{0} - INTERVAL 2 HOURS"],
+    "+": [
+        "{0} + {1}", "{0} + INTERVAL '90' MINUTE", "{0} + INTERVAL 13 DAY", "INTERVAL 1 DAY + {0}",
+        "{0} + INTERVAL '-400' DAY",
+    ],
+    "-": ["{0} - {1}", "{0} - INTERVAL 2 HOURS", "{0} - INTERVAL 2 WEEKS"],
     "*": ["{0} * {1}"],
     "/": ["{0} / {1}"],
     "div": ["{0} div {1}"],
@@ -127,9 +129,6 @@ SPELLINGS: dict[str, list[str]] = {
     "cast": [*(f"CAST({{0}} AS {type_name(t)})" for t in TYPES), "{0}::INT", "CAST({0} AS DECIMAL(3,1))"],
     "like": [f"{{0}} {n}LIKE '{p}'" for p in _PATTERNS for n in ("", "NOT ")] + ["{0} LIKE 'a/%%' ESCAPE '/'"],
     "field": ["t.r.x", "t.r.y"],
-    "add_days": [
-        "{0} + INTERVAL 13 DAY", "{0} - INTERVAL 2 WEEKS", "INTERVAL 1 DAY + {0}", "{0} + INTERVAL '-400' DAY",
-    ],
     "add_months": ["{0} + INTERVAL 1 MONTH", "{0} - INTERVAL 1 YEAR", "INTERVAL 5 MONTHS + {0}"],
     "concat": ["{0} || {1}"],
     "coalesce": ["nvl({0}, {1})", "ifnull({0}, {1})"],
@@ -234,13 +233,22 @@ class Generator:
             return self.chance.choice(leaves)
         return self.chance.choice(pool)
 
+    @property
+    def refused_share(self) -> float:
+        """Of all that were tried."""
+        return len(self.refused) / len(self._seen)
+
+    def never_accepted(self) -> list[str]:
+        """The functions of which the engine has refused every expression."""
+        return [name for name, spelled in self.templates.items() if not any(self._known[t] for t in spelled)]
+
     def expressions(self, size: int) -> list[Generated]:
         """So many that the engine accepts, every template in turn."""
         made: list[Generated] = []
         order = [t for _, spelled in sorted(self.templates.items()) for t in spelled]
         self.chance.shuffle(order)
         names = sorted(self.templates)
-        for turn in count():
+        for turn in range(len(order) + 2 * size):
             if len(made) >= size:
                 return made
             # One after the other first, so that all are tried; then by function, or those of many spellings prevail.
@@ -248,7 +256,7 @@ class Generator:
             found = self._one(template)
             if found is not None:
                 made.append(found)
-        raise AssertionError
+        raise AssertionError(f"the engine refuses {self.refused_share:.0%} of {len(self._seen)} expressions")
 
     def _any(self, names: list[str]) -> str:
         return self.chance.choice(self.templates[self.chance.choice(names)])

@@ -35,6 +35,9 @@ from tests.oracle.spark_answers import Answer, answers, row_by_row
 
 EXPRESSIONS = 1000
 PART = 500  # that one run of Spark evaluates
+# Types of operands are found by trying, so most of what is tried is refused, and should be: 59 to 75 % in 150 parts of
+# 300 expressions, 52 to 69 % in 150 of 500. A function may get nothing that it takes: `div` in 11 of 150 small parts.
+ENOUGH, MOST_REFUSED, MOST_UNTRIED = 300, 0.8, 3
 NOT_HERE = (
     "not supported here"  # a value, seen only when it comes, for which Spark has an answer and the engine has none
 )
@@ -115,6 +118,8 @@ def difference(made: Generated, mine: Answer, spark: Answer, rows: pa.Table) -> 
         mine_fails, spark_fails = mine.failed[row].as_py(), spark.failed[row].as_py()
         if mine_fails is None or (mine_fails and spark_fails):
             continue
+        if spark_fails and _CONCATENATES.search(made.sql):
+            continue  # generated code, as queries run, does not evaluate what is behind a NULL, and this mode does
         if mine_fails != spark_fails or a[row] != b[row]:
             used = {n: _shown(rows.column(n)[row]) for n in COLUMNS if re.search(rf"\bt\.{n}\b", made.sql)}
             answer = [
@@ -123,6 +128,9 @@ def difference(made: Generated, mine: Answer, spark: Answer, rows: pa.Table) -> 
             ]
             return f"{answer[0]}, and in Spark {answer[1]}, for {used}"
     return None
+
+
+_CONCATENATES = re.compile(r"\bconcat\(|\|\|")
 
 
 def _shown(value: pa.Scalar) -> str:
@@ -205,7 +213,11 @@ def fail(seed: int, report: str) -> None:
 @pytest.mark.parametrize("part", range(max(1, round(FACTOR * EXPRESSIONS / PART))))
 def oracle_generated_expressions(part: int, evaluated: SparkSession) -> None:
     seed = a_seed() + part
-    made = Generator(seed).expressions(min(PART, round(FACTOR * EXPRESSIONS)))
+    generator = Generator(seed)
+    made = generator.expressions(min(PART, round(FACTOR * EXPRESSIONS)))
+    if len(made) >= ENOUGH:
+        assert generator.refused_share < MOST_REFUSED
+        assert len(generator.never_accepted()) <= MOST_UNTRIED
     rows = table(seed)
     view = view_of(evaluated, rows)
     said = answers(evaluated, view, [m.sql for m in made])

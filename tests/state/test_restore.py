@@ -7,6 +7,8 @@ before it comes again, with as many rows as before: then versions, positions and
 
 import shutil
 from collections import Counter
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -162,26 +164,30 @@ def oracle_a_restore_while_workers_live(kind: str, steps: list[tuple]) -> None:
         life.check()
 
 
-@pytest.mark.parametrize("kind", KINDS)
-def test_a_state_with_the_same_version_and_positions(kind: str, tmp_path: Path) -> None:
-    life = Life(kind, tmp_path)
-    life.batch((0, 0))
-    life.back_up()
-    life.batch((0, 0))  # worker 0 holds version 2 of the abandoned time line
-    life.restore()
-    life.batch((1, 1))
-    life.batch((0, 0))
-    life.check()
-
-
-@pytest.mark.parametrize("kind", KINDS)
-@pytest.mark.parametrize("versions", [1, 2, 6])
-def test_a_state_that_is_some_versions_behind(kind: str, versions: int, tmp_path: Path) -> None:
-    """The manifest of its version may be gone already; those of later ones say where they come from."""
-    life = Life(kind, tmp_path)
+def with_a_batch_since_the_copy(kind: str, root: Path) -> Life:
+    """Version 1 is in the copy, and worker 0 holds version 2, of the time line that a restore abandons."""
+    life = Life(kind, root)
     life.batch((0, 0))
     life.back_up()
     life.batch((0, 0))
+    return life
+
+
+@contextmanager
+def no_state_is_loaded() -> Iterator[None]:
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("spark_mjoin.state.store.StateStore.load", None)
+        yield
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("versions", [0, 1, 2, 6])
+def test_a_state_of_another_time_line(kind: str, versions: int, tmp_path: Path) -> None:
+    """It has the version and the positions of the published one, or is some versions behind.
+
+    The manifest of its version may be gone already; those of later ones say where they come from.
+    """
+    life = with_a_batch_since_the_copy(kind, tmp_path)
     life.restore()
     for _ in range(1 + versions):
         life.batch((1, 1))
@@ -200,41 +206,31 @@ def test_a_manifest_that_was_removed(kind: str, redo: bool, tmp_path: Path) -> N
     life.check()
 
 
-def test_a_state_that_is_published_is_resumed_and_caught_up(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_state_that_is_published_is_resumed_and_caught_up(tmp_path: Path) -> None:
     """Nothing is read anew that need not be."""
     life = Life("one join", tmp_path)
-    life.batch((0, 1))
-    monkeypatch.setattr("spark_mjoin.state.store.StateStore.load", None)
-    life.batch((0, 1))
-    monkeypatch.undo()
-    life.batch((2, 2))
-    monkeypatch.setattr("spark_mjoin.state.store.StateStore.load", None)
-    life.batch((0, 1))
-    monkeypatch.undo()
+    for workers in [(0, 1), (2, 2)]:
+        life.batch(workers)
+        with no_state_is_loaded():
+            life.batch((0, 1))
     life.check()
 
 
-def test_a_batch_that_is_read_twice_leaves_a_state_to_resume_from(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_batch_that_is_read_twice_leaves_a_state_to_resume_from(tmp_path: Path) -> None:
     """As two actions in a foreachBatch do: the second finds the version of the first, with the same rows."""
     life = Life("one join", tmp_path)
     life.batch((0, 0))
     life.batch((0, 0))
     life.again((0, 0))
-    monkeypatch.setattr("spark_mjoin.state.store.StateStore.load", None)
-    life.batch((0, 0))
-    monkeypatch.undo()
+    with no_state_is_loaded():
+        life.batch((0, 0))
     life.check()
 
 
 @pytest.mark.parametrize("kind", KINDS)
 def test_a_version_with_other_rows_is_not_taken_for_ones_own(kind: str, tmp_path: Path) -> None:
     """A task of the abandoned time line commits after the restore: with as many rows, which are other rows."""
-    life = Life(kind, tmp_path)
-    life.batch((0, 0))
-    life.back_up()
-    life.batch((0, 0))
+    life = with_a_batch_since_the_copy(kind, tmp_path)
     late = list((tmp_path / "state").rglob("*-000000000002*"))
     kept = {path: path.read_bytes() for path in late}
     life.restore()
