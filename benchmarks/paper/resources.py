@@ -44,12 +44,12 @@ from spark_mjoin.query.graph import plan_join
 from spark_mjoin.schema import TIMESTAMP
 from spark_mjoin.state.partition import PartitionState
 from spark_mjoin.state.store import StateStore
-from spark_mjoin.state.table import TRACKING_BYTES, index_bytes
+from spark_mjoin.state.table import index_bytes
 
 LARGER = 20
 SLICES = 300  # of a run, each a batch
 TRIGGER_SECONDS = 0.5  # from one look at the sources to the next, where a controller has time for it
-ROW_BYTES = 3 * 8 + TRACKING_BYTES  # id, key and event time
+ROW_BYTES = 3 * 8  # id, key and event time
 QUERY = "SELECT a.id AS x, b.id AS y FROM a JOIN b ON a.k = b.k"
 
 

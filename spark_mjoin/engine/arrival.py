@@ -86,7 +86,7 @@ def insert(
     if state.sample is not None and not state.spec.inputs[number].joined:
         _sample(state, number, arrays, parts)
     if state.tracked and start < end:
-        state.groups.arrive(number, np.bincount(table.buckets[start:end], minlength=BUCKETS))
+        state.groups.arrive(number, np.bincount(table.buckets_between(start, end), minlength=BUCKETS))
     state.totals[number] += end - start
     state.progress.since += end - start
     if state.spec.promising:
@@ -137,9 +137,17 @@ def results(state: OperatorState, bounds: Iterator[Bound] | Iterator[Bound | Non
     for bound in pooled(bounds):
         state.results += bound[main].size
         if state.tracked:
-            oldest = np.minimum.reduce([table.arrived[bound[i]] for i, table in enumerate(state.tables)])
-            state.groups.give_out(state.tables[main].buckets[bound[main]], oldest)
+            state.groups.give_out(state.tables[main].buckets_of(bound[main]), _young(state, bound))
         yield from materialise(state.spec, state.tables, bound)
+
+
+def _young(state: OperatorState, bound: Bound) -> int:
+    """Of how many combinations all rows are young."""
+    young = state.groups.young
+    if not young:  # nothing was flushed yet
+        return int(bound[0].size)
+    came = [table.arrivals.since(young, bound[i]) for i, table in enumerate(state.tables)]
+    return int(np.logical_and.reduce(came).sum())
 
 
 def admit(spec: JoinSpec, number: int, batch: pa.RecordBatch, share: tuple[int, int]) -> list[pa.Array]:

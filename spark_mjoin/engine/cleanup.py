@@ -9,10 +9,21 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from functools import partial
+from weakref import WeakKeyDictionary
 
+import numpy as np
 import pyarrow as pa
 
-from spark_mjoin.engine.disk import Part, Passed, divide, is_one_piece, not_out_yet, share_a_key, take_in
+from spark_mjoin.engine.disk import (
+    Part,
+    Passed,
+    across_epochs,
+    divide,
+    is_one_piece,
+    not_out_yet,
+    share_a_key,
+    take_in,
+)
 from spark_mjoin.engine.overflow import give_back
 from spark_mjoin.engine.partitioned import Pass
 from spark_mjoin.join.operator import Bound, materialise, pooled, produce
@@ -39,14 +50,18 @@ def clean(
     probing = probing or Probing.unplanned(state.spec)
     if is_one_piece(state, buckets, area) or share_a_key(state):
         for some in _alike(state, buckets):
-            passed = Passed.over(state, some)
+            passed, in_epochs = Passed.over(state, some), share_a_key(state) and state.residency.in_epochs(some)
             for parts in divide(state, store, some, area):
-                yield from _join(state, store, parts, passed, phase, probing)
+                yield from _join(state, store, parts, passed, in_epochs, phase, probing)
                 give_back()
     else:
+        known = WeakKeyDictionary[Table, Array]()  # a table meets many portions
 
         def missing(tables: Sequence[Table], found: Iterator[Bound]) -> Iterator[pa.RecordBatch]:
-            flushed = [state.residency.flushed(i, table.buckets, table.arrived) for i, table in enumerate(tables)]
+            for i, table in enumerate(tables):
+                if table not in known:
+                    known[table] = state.residency.flushed(i, table.buckets, table.arrived)
+            flushed = [known[table] for table in tables]
             yield from _give_out(state, tables, not_out_yet(state, tables, flushed, found))
 
         passed = Passed.over(state, buckets)
@@ -115,9 +130,11 @@ def _join(
     store: StateStore,
     parts: tuple[Part, ...],
     passed: Passed,
+    in_epochs: bool,
     phase: PhaseCounts,
     probing: Probing,
 ) -> Iterator[pa.RecordBatch]:
+    """What is missing of some parts. in_epochs: their rows have left memory in epochs (`join.emitted`)."""
     spec = state.spec
 
     def is_new(input: int, own: Array, arrived: Array) -> Array:
@@ -129,21 +146,30 @@ def _join(
         for i, part in enumerate(parts):
             for batch in part.read(state, store):
                 take_in(tables[i], batch, partial(passed.is_old, i))
-    flushed = [state.residency.flushed(i, table.buckets, table.arrived) for i, table in enumerate(tables)]
+    flushed = [_left(state, part, table) for part, table in zip(parts, tables, strict=True)]
     for i, part in enumerate(parts):
         start = tables[i].rows
         for batch in part.read(state, store):
             take_in(tables[i], batch, partial(is_new, i) if passed.any else None)
-        flushed[i] = state.residency.flushed(i, tables[i].buckets, tables[i].arrived)
+        flushed[i] = _left(state, part, tables[i])
         phase.work.moves += tables[i].rows
         phase.peak_bytes = max(phase.peak_bytes, sum(table.nbytes() for table in tables))
         order = probing.order(i, [table.rows for table in tables], state.edges, {})
         found = produce(spec, tables, start, tables[i].rows, order, phase.work, windows)
-        yield from _give_out(state, tables, not_out_yet(state, tables, flushed, found))
+        missing = across_epochs(flushed, found) if in_epochs else not_out_yet(state, tables, flushed, found)
+        yield from _give_out(state, tables, missing)
+
+
+def _left(state: OperatorState, part: Part, table: Table) -> Array:
+    """When each row of a part left memory. Those of one bucket that came together also left together."""
+    residency, input, buckets = state.residency, part.input, part.buckets
+    if buckets is not None and len(buckets) == 1:
+        return table.arrivals.spread(lambda a: residency.flushed(input, np.full(a.size, buckets[0], np.uint8), a))
+    return residency.flushed(input, table.buckets, table.arrived)
 
 
 def _give_out(state: OperatorState, tables: Sequence[Table], found: Iterator[Bound]) -> Iterator[pa.RecordBatch]:
     main = state.groups.main[0]
     for bound in pooled(found):
-        state.give_out_late(tables[main].buckets[bound[main]])
+        state.give_out_late(tables[main].buckets_of(bound[main]))
         yield from materialise(state.spec, tables, bound)

@@ -19,7 +19,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 import pyarrow as pa
 
-from spark_mjoin.join.emitted import not_yet
+from spark_mjoin.join.emitted import in_several_epochs, not_yet
 from spark_mjoin.join.operator import Bound
 from spark_mjoin.model import Array, JoinSpec
 from spark_mjoin.state.buckets import (
@@ -139,17 +139,29 @@ def not_out_yet(
     state: OperatorState, tables: Sequence[Table], flushed: Sequence[Array], bounds: Iterable[Bound]
 ) -> Iterator[Bound]:
     """The combinations that have not been given out; flushed[i] says when each row of tables[i] left memory."""
-    residency, inputs = state.residency, range(len(tables))
+    residency, inputs, main = state.residency, range(len(tables)), state.groups.main[0]
+    asked_for = [i for i in inputs if i == main or residency.visits[i]]  # whose buckets matter
+    of_all: list[Array] = []
     for bound in bounds:
-        arrived = [tables[i].arrived[bound[i]] for i in inputs]
-        buckets = [tables[i].buckets[bound[i]] for i in inputs]
+        of_all = of_all or [table.arrived for table in tables]
+        arrived = [of_all[i][bound[i]] for i in inputs]
+        buckets = {i: tables[i].buckets_of(bound[i]) for i in asked_for}
         gone = [flushed[i][bound[i]] for i in inputs]
-        cleaned = residency.cleaned[buckets[state.groups.main[0]]]
-        keep = not_yet(arrived, gone, cleaned, residency.visits, buckets)
-        if keep.all():
-            yield bound
-        elif keep.any():
-            yield {i: rows[keep] for i, rows in bound.items()}
+        keep = not_yet(arrived, gone, residency.cleaned[buckets[main]], residency.visits, buckets)
+        yield from _those(bound, keep)
+
+
+def across_epochs(flushed: Sequence[Array], bounds: Iterable[Bound]) -> Iterator[Bound]:
+    """The same where rows leave in epochs, of combinations that all have a row which is new to this pass."""
+    for bound in bounds:
+        yield from _those(bound, in_several_epochs([of[bound[i]] for i, of in enumerate(flushed)]))
+
+
+def _those(bound: Bound, keep: Array) -> Iterator[Bound]:
+    if keep.all():
+        yield bound
+    elif keep.any():
+        yield {i: rows[keep] for i, rows in bound.items()}
 
 
 def share_a_key(state: OperatorState) -> bool:

@@ -493,7 +493,7 @@ class _Sink:
             for i, rows in bound.items():
                 stored = self._spec.inputs[i].stored
                 arrays = [c.gather(rows, s.type) for c, s in zip(tables[i].columns, stored, strict=True)]
-                arrays.append(pa.array(tables[i].arrived[rows]))
+                arrays.append(pa.array(tables[i].arrivals.of(rows)))
                 named |= zip(_columns(self._spec, i), arrays, strict=True)
         except (GatherTooLarge, pa.ArrowInvalid, pa.ArrowCapacityError):  # Arrow's ways to say the same
             if numbers.size == 1:

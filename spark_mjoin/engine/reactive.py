@@ -47,7 +47,7 @@ def visit(
         ]
         found = produce(spec, tables, 0, piece.rows, order, phase.work, Windows.of(spec, state.progress))
         for bound in pooled(not_out_yet(state, tables, flushed, found)):
-            state.give_out_late(tables[main].buckets[bound[main]])
+            state.give_out_late(tables[main].buckets_of(bound[main]))
             yield from materialise(spec, tables, bound)
     state.groups.visited(input, bucket)
     state.residency.visit(input, bucket)

@@ -127,7 +127,7 @@ def estimate(state: PartitionState, results: int, since: int) -> Estimate:
     if not bound:
         return Estimate()
     inputs = range(len(sample.tables))
-    arrived = [sample.tables[i].arrived[bound[i]] for i in inputs]
+    arrived = [sample.tables[i].arrivals.of(bound[i]) for i in inputs]
     youngest = np.maximum.reduce(arrived)
     fresh, lost = youngest > since, np.zeros(youngest.size, np.bool_)
     for i in inputs:
@@ -148,7 +148,7 @@ def estimate(state: PartitionState, results: int, since: int) -> Estimate:
 def _pending(state: OperatorState, sample: Sample, bound: Bound, arrived: list[Array]) -> Array:
     """Which combinations have not been emitted, of an operator that has all inputs."""
     residency, inputs, main = state.residency, range(len(sample.tables)), state.groups.main[0]
-    buckets = [sample.tables[i].buckets[bound[i]] for i in inputs]
+    buckets = [sample.tables[i].buckets_of(bound[i]) for i in inputs]
     maybe = np.flatnonzero(state.groups.in_debt()[buckets[main]])
     flushed = [residency.flushed(i, table.buckets, table.arrived) for i, table in enumerate(sample.tables)]
     apart = np.minimum.reduce([flushed[i][bound[i]][maybe] for i in inputs]) != NEVER

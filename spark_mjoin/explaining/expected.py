@@ -194,8 +194,8 @@ class Expectation:
             Member(
                 input.alias,
                 count,
-                sizes.row_bytes(input, self.knowledge.widths, self.tracked),
-                sizes.state_bytes(input, count, self.knowledge.widths, self.tracked, self.settings.partitions),
+                sizes.row_bytes(input, self.knowledge.widths),
+                sizes.state_bytes(input, count, self.knowledge.widths, self.settings.partitions),
                 input.joined,
             )
             for input, count in zip(place.spec.inputs, held, strict=True)

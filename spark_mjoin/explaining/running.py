@@ -118,13 +118,13 @@ def _evidence(statistics: Statistics, pair: Pair) -> str:
 
 def _results(expected: Expectation, seen: Observed, believed: Statistics) -> list[str]:
     spec, settings, metric = expected.spec, expected.settings, seen.figure
-    tracked, widths = expected.tracked, expected.knowledge.widths
+    widths = expected.knowledge.widths
     needed = intermediate = 0.0
     for place in trees.layout(spec, seen.tree):
         for member, input in zip(place.leaves, place.spec.inputs, strict=True):
             rows = believed.size(frozenset(member))
             intermediate += rows if input.joined else 0.0
-            needed += sizes.state_bytes(input, rows, widths, tracked, settings.partitions)
+            needed += sizes.state_bytes(input, rows, widths, settings.partitions)
     rate = "?"
     if any(believed.rates) and not spec.windowed:
         rate = count(forecast(spec, believed, seen.tree, expected.costs, 1.0, steps=1).rate(1.0))

@@ -105,12 +105,12 @@ def promises(expected: Expectation) -> list[str]:
 def inputs(expected: Expectation) -> list[str]:
     """What is believed of every input and of every pair."""
     spec, known = expected.spec, expected.knowledge
-    widths, tracked = known.widths, expected.tracked
+    widths = known.widths
     rows = []
     for n, input in enumerate(spec.inputs):
         rate = known.rates[n]
         unknown = sizes.assumed(input, widths)
-        wide = f"{size(sizes.row_bytes(input, widths, tracked))} a row"
+        wide = f"{size(sizes.row_bytes(input, widths))} a row"
         remark = f"{ASSUMED}: {sizes.ASSUMED_BYTES:.0f} bytes in {', '.join(unknown)}" if unknown else "by its types"
         rows.append([input.alias, count(rate.value) if rate.value else "?", rate.origin, wide, remark])
     table = drawing.table(["input", "rows/s", "from", "stored", "from"], rows)

@@ -13,7 +13,7 @@ import numpy as np
 from spark_mjoin.join.expressions import qualified
 from spark_mjoin.model import InputSpec, StoredColumn
 from spark_mjoin.state.columns import is_bytes, raw_dtype
-from spark_mjoin.state.table import TRACKING_BYTES, indexes_bytes
+from spark_mjoin.state.table import indexes_bytes
 
 ASSUMED_BYTES = 16.0  # of a string or another value without a fixed width
 _OFFSET_BYTES = 8
@@ -26,9 +26,9 @@ def known_as(input: InputSpec, stored: StoredColumn) -> tuple[bool, str]:
     return stored.made_up, stored.name if input.joined else qualified(input.alias, stored.name)
 
 
-def row_bytes(input: InputSpec, widths: Widths, tracked: bool) -> float:
+def row_bytes(input: InputSpec, widths: Widths) -> float:
     """Bytes of a stored row, without indexes."""
-    total = float(TRACKING_BYTES if tracked else 0)
+    total = 0.0
     for stored in input.stored:
         raw = raw_dtype(stored.type)
         if raw is not None:
@@ -38,9 +38,9 @@ def row_bytes(input: InputSpec, widths: Widths, tracked: bool) -> float:
     return total
 
 
-def state_bytes(input: InputSpec, rows: float, widths: Widths, tracked: bool, partitions: int = 1) -> float:
+def state_bytes(input: InputSpec, rows: float, widths: Widths, partitions: int = 1) -> float:
     """Bytes of the table of an input, indexes included, spread evenly over partitions."""
-    return rows * row_bytes(input, widths, tracked) + partitions * indexes_bytes(input, round(rows / partitions))
+    return rows * row_bytes(input, widths) + partitions * indexes_bytes(input, round(rows / partitions))
 
 
 def assumed(input: InputSpec, widths: Widths) -> list[str]:

@@ -111,8 +111,9 @@ def _oldest(residents: Residents, need: int) -> tuple[list[Victim], float]:
     groups = residents.groups
     if groups.all_results < FEW_RESULTS:
         return [], 0.0
-    ages = np.concatenate(residents.arrived)
-    sizes = np.repeat(residents.row_bytes, [a.size for a in residents.arrived])
+    by_age = [arrivals.by_age() for arrivals in residents.arrivals]
+    ages = np.concatenate([events for events, _ in by_age])
+    sizes = np.concatenate([rows * each for (_, rows), each in zip(by_age, residents.row_bytes, strict=True)])
     order = np.argsort(ages, kind="stable")
     freed = np.cumsum(sizes[order])
     last = min(int(np.searchsorted(freed, need)), ages.size - 1)
@@ -122,9 +123,9 @@ def _oldest(residents: Residents, need: int) -> tuple[list[Victim], float]:
         return [], 0.0  # arrivals came in few large pieces: ages do not tell rows apart
     # Of the results with old rows, those stay whose old rows all stay. An input that ended long ago has no others.
     kept = 1.0
-    for arrived in residents.arrived:
-        old = int((arrived < groups.young).sum())
-        kept *= 1.0 - min(int((arrived < below).sum()) / old, 1.0) if old else 1.0
+    for events, rows in by_age:
+        old = int(rows[events < groups.young].sum())
+        kept *= 1.0 - min(int(rows[events < below].sum()) / old, 1.0) if old else 1.0
     involving_old = 1.0 - groups.young_results / groups.all_results
     lost = float(expected_results(residents).sum()) * involving_old * (1.0 - kept)
-    return [Victim(i, EVERY, below, residents.operator) for i in range(len(residents.arrived))], lost
+    return [Victim(i, EVERY, below, residents.operator) for i in range(len(residents.arrivals))], lost

@@ -12,6 +12,7 @@ from typing import Protocol
 import numpy as np
 
 from spark_mjoin.model import Array
+from spark_mjoin.state.arrivals import Arrivals
 from spark_mjoin.state.buckets import bucket_classes
 from spark_mjoin.state.groups import Groups
 from spark_mjoin.state.operator import OperatorState
@@ -24,7 +25,7 @@ class Residents:
 
     groups: Groups
     row_bytes: list[float]  # per input, the mean size of a row with its share of the indexes
-    arrived: list[Array]  # per input and row, the number of events before its arrival
+    arrivals: list[Arrivals]  # per input, when its rows arrived
     events: int
     classes: list[int]  # per input, the key class of its buckets: inputs with the same one form a star
     operator: int = 0
@@ -33,9 +34,9 @@ class Residents:
     @staticmethod
     def of(state: OperatorState, worth: float = 1.0) -> Residents:
         sizes = [table.nbytes() / max(table.rows, 1) for table in state.tables]
-        arrived = [table.arrived for table in state.tables]
+        arrivals = [table.arrivals for table in state.tables]
         classes = bucket_classes(state.spec)
-        return Residents(state.groups, sizes, arrived, state.residency.events, classes, state.place.number, worth)
+        return Residents(state.groups, sizes, arrivals, state.residency.events, classes, state.place.number, worth)
 
     def bytes(self) -> Array:
         """Bytes per input and bucket."""

@@ -27,8 +27,9 @@ and r waits for the pass that gives them (`engine.retention.purge`).
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import cached_property
 
 import numpy as np
 
@@ -71,19 +72,22 @@ class View:
     """The keys of some rows of an input, by class, and where others are that are not among them."""
 
     keys: Mapping[int, Keys]
-    buckets: Array  # of every row
+    rows: int
     unseen: Array  # per bucket of the input's own, whether there are rows on disk that are not in here
+    find_buckets: Callable[[], Array]  # of every row: they are seldom needed, and have to be computed
     table: Table | None = None  # that has these rows, and no others
     _joint: dict[Classes, Keys] = field(default_factory=dict)
 
     @staticmethod
     def of_table(spec: JoinSpec, table: Table, unseen: Array, start: int = 0) -> View:
         """The rows of a table from number `start` on."""
-        return View(_TableKeys(spec, table, start), table.buckets[start:], unseen, None if start else table)
+        rows, keys = table.rows - start, _TableKeys(spec, table, start)
+        return View(keys, rows, unseen, lambda: table.buckets_between(start, start + rows), None if start else table)
 
-    @property
-    def rows(self) -> int:
-        return int(self.buckets.size)
+    @cached_property
+    def buckets(self) -> Array:
+        """Of every row."""
+        return self.find_buckets()
 
     def joint(self, classes: Classes) -> Keys:
         if classes not in self._joint:

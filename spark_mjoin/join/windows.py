@@ -93,7 +93,7 @@ class Windows:
         """
         if len(self._rounds) == 1:
             return np.empty(0, np.int64)
-        youngest = np.maximum.reduce([_values(tables[i].arrived, rows) for i, rows in bound.items()])
+        youngest = np.maximum.reduce([tables[i].arrivals.of(rows) for i, rows in bound.items()])
         out: Array = np.maximum(np.searchsorted(self._events, youngest, side="right") - 1, 0)
         return out
 

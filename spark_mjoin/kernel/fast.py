@@ -173,6 +173,19 @@ def combine_hashes(more: Any, mask: Any, out: Any) -> None:
         i += _U1
 
 
+@njit
+def bucket_words(words: Any, rows: Any, shift: Any, mask: Any, out: Any) -> None:
+    """out[i] = the bits of the hash of words[rows[i]] from `shift` on that are in `mask`."""
+    shift, mask = np.uint64(shift), np.uint64(mask)
+    n = np.uint64(rows.size)
+    i = _U0
+    while i < n:
+        if i + _AHEAD < n:
+            _prefetch(words, np.uint64(rows[i + _AHEAD]))
+        out[i] = np.uint8((_mix(words[np.uint64(rows[i])]) >> shift) & mask)
+        i += _U1
+
+
 # --- the index -------------------------------------------------------------------------------------------------
 
 

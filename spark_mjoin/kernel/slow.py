@@ -47,6 +47,11 @@ def combine_hashes(more: Any, mask: Any, out: Any) -> None:
         out[i] = _mix(int(out[i]) * 0x9E3779B97F4A7C15 + int(more[i])) & int(mask)
 
 
+def bucket_words(words: Any, rows: Any, shift: int, mask: int, out: Any) -> None:
+    for i, row in enumerate(rows):
+        out[i] = (_mix(int(words[row])) >> shift) & mask
+
+
 def slot_words(words: Any, mask: Any, shift: int, out: Any) -> None:
     for i, word in enumerate(words):
         out[i] = (_mix(int(word)) & int(mask)) >> shift

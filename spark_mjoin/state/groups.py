@@ -110,10 +110,10 @@ class Groups:
         """Arrivals of an input have completed results."""
         self.completed[input] += results
 
-    def give_out(self, buckets: Array, oldest: Array) -> None:
-        """Results of arrivals: the bucket of each, and the arrival of its oldest row."""
+    def give_out(self, buckets: Array, young: int) -> None:
+        """Results of arrivals: the bucket of each, and of how many all rows came since the event `young`."""
         self.results += np.bincount(buckets, minlength=BUCKETS)
-        self.young_results += int((oldest >= self.young).sum())
+        self.young_results += young
         self.all_results += buckets.size
 
     def give_out_late(self, buckets: Array) -> None:

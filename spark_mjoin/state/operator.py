@@ -17,6 +17,7 @@ import numpy as np
 from spark_mjoin.metrics import EdgeCounts, Edges, faded, rank
 from spark_mjoin.model import Access, Array, JoinSpec, OperatorSpec
 from spark_mjoin.state.admitted import Admitted
+from spark_mjoin.state.arrivals import median
 from spark_mjoin.state.buckets import BUCKETS, bucket_class
 from spark_mjoin.state.groups import Groups
 from spark_mjoin.state.keysets import KeySet
@@ -131,14 +132,14 @@ class OperatorState:
         for number in sorted({v.input for v in victims}):
             table = self.tables[number]
             assert self.saved[number] == table.rows, "rows must be in a segment before they leave memory"
-            stays = self.residency.flushed(number, table.buckets, table.arrived) != event
-            counts = np.bincount(table.buckets[~stays], minlength=BUCKETS)
+            own = table.buckets
+            stays = self.residency.flushed(number, own, table.arrived) != event
+            counts = np.bincount(own[~stays], minlength=BUCKETS)
             table.keep(stays)
             self.saved[number] = table.rows
             self.groups.leave(number, counts)
             gone += int(counts.sum())
-        arrived = np.concatenate([table.arrived for table in self.tables])
-        self.groups.flushed(int(np.median(arrived)) if arrived.size else 0)
+        self.groups.flushed(median([table.arrivals for table in self.tables]))
         return gone
 
     def drop(self, number: int, gone: Array, on_disk: Array | None = None) -> int:
@@ -150,8 +151,9 @@ class OperatorState:
         on_disk = np.zeros(BUCKETS, np.int64) if on_disk is None else on_disk
         saved = int(gone[: self.saved[number]].sum())
         unsaved = int(gone.sum()) - saved
-        self.groups.drop(number, np.bincount(table.buckets[gone], minlength=BUCKETS), on_disk)
-        self.admitted[number].leave(table.arrived[gone], int(on_disk.sum()))
+        rows = np.flatnonzero(gone)
+        self.groups.drop(number, np.bincount(table.buckets_of(rows), minlength=BUCKETS), on_disk)
+        self.admitted[number].leave(table.arrivals.of(rows), int(on_disk.sum()))
         table.keep(~gone)
         self.saved[number] -= saved
         self.totals[number] -= unsaved  # as if they had never come: they are in no segment
@@ -162,9 +164,10 @@ class OperatorState:
         """The same for marked rows among those from number `start` on, none of which is in a segment."""
         table, count = self.tables[number], int(gone.sum())
         assert self.saved[number] <= start
-        counts = np.bincount(table.buckets[start:][gone], minlength=BUCKETS)
+        rows = start + np.flatnonzero(gone)
+        counts = np.bincount(table.buckets_of(rows), minlength=BUCKETS)
         self.groups.drop(number, counts, np.zeros(BUCKETS, np.int64))
-        self.admitted[number].leave(table.arrived[start:][gone])
+        self.admitted[number].leave(table.arrivals.of(rows))
         table.keep_of_last(start, ~gone)
         self.totals[number] -= count
         return count

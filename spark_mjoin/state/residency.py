@@ -126,6 +126,21 @@ class Residency:
         self._sorted[input] = now, (starts, flat[:, 0].copy(), flat[:, 1].copy())
         return self._sorted[input][1]
 
+    def in_epochs(self, buckets: Iterable[int]) -> bool:
+        """Whether, since the last pass over each of some buckets, its rows have only left as a whole, of all inputs.
+
+        And no part of it was visited. Then the rows that left at one event were all together, and no others (see
+        `join.emitted`).
+        """
+        chosen = list(buckets)
+        since = {bucket: int(self.cleaned[bucket]) for bucket in chosen}
+        since[EVERY] = min(since.values(), default=0)
+        if any(event > since.get(bucket, NEVER) for of in self.visits for event, bucket in of):
+            return False
+        recent = [[d for d in of if d[0] > since.get(d[1], NEVER)] for of in self.departures]
+        whole = all(below == event for event, _, below in recent[0])
+        return whole and all(of == recent[0] for of in recent)
+
     def all_gone(self, input: int, bucket: int, last: int) -> bool:
         """Whether no row of a bucket that arrived at `last` or before is in memory."""
         return any(below > last and of in (bucket, EVERY) for _, of, below in self.departures[input])

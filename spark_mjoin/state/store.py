@@ -41,6 +41,7 @@ from typing import Any
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from spark_mjoin.errors import StateError
 from spark_mjoin.metrics import BatchCounts, edges_from_json, edges_to_json, faded
@@ -69,6 +70,7 @@ FAN_OUT = 8
 LARGE_BYTES = 64 << 20
 FEW_RECORDS = 1024  # of the log of promises, for a segment
 WRITE_ROWS = 1 << 16
+RUN_ROWS = 64  # of a record batch, from which on arrivals are written in runs
 WRITE_BYTES = 1 << 20  # small record batches go to the file together
 READ_BYTES = 4 << 20  # of a segment that is read at once
 OPEN_BYTES = 8 << 20  # of small segments that stay open: passes read them again and again
@@ -279,6 +281,7 @@ class StateStore(Manifests):
                     f"the state in {self.directory.location} is damaged: it has {found} rows "
                     f"of input '{state.spec.inputs[number].alias}' where its manifest counts {expected}"
                 )
+            state.tables[number].put_in_order()
         state.totals = list(rows)
         state.saved = [table.rows for table in state.tables]
         state.segments = segments
@@ -294,21 +297,22 @@ class StateStore(Manifests):
         """Put the rows of a segment that are to be in memory, from number `skip` on, into their table."""
         number, skip, found = segment.input, max(skip, 0), 0
         table, residency = state.tables[number], state.residency
-        for bucket, batch in self.batches(segment):
+        for bucket, batch in self._stored(segment):
             found += batch.num_rows
             if skip >= batch.num_rows:
                 skip -= batch.num_rows
                 continue
-            batch, skip = self.living(state, number, batch.slice(skip)), 0
+            rows, skip = batch.slice(skip), 0
             if bucket is not None and residency.all_gone(number, bucket, segment.last):
                 continue
+            batch = self.living(state, number, _arrivals_of_rows(rows))
             if residency.departures[number]:
                 gone = residency.flushed(number, self.buckets_of(state, number, batch), arrived_of(batch))
                 batch = batch.filter(pa.array(np.equal(gone, NEVER)))
             start, end = table.append([batch.column(s.field) for s in table.spec.stored], arrived_of(batch))
             state.saved[number] = end
             if state.tracked and fresh:
-                state.groups.load(number, np.bincount(table.buckets[start:end], minlength=BUCKETS))
+                state.groups.load(number, np.bincount(table.buckets_between(start, end), minlength=BUCKETS))
                 grown()
         if found != segment.end - segment.start:
             raise StateError(
@@ -337,6 +341,10 @@ class StateStore(Manifests):
 
         With `buckets`, those of other buckets are left out where the segment is clustered.
         """
+        return ((bucket, _arrivals_of_rows(batch)) for bucket, batch in self._stored(segment, buckets))
+
+    def _stored(self, segment: Segment, buckets: Container[int] | None = None) -> Iterator[tuple[int | None, Any]]:
+        """The same as they are in the file, perhaps with arrivals in runs."""
         if segment.clusters is not None:
             wanted = [(n, b) for n, b in enumerate(segment.clusters) if buckets is None or b in buckets]
             if wanted:
@@ -352,7 +360,7 @@ class StateStore(Manifests):
         if segment.bytes > READ_BYTES or segment.clusters is None:
             yield from (batch for _, batch in self.batches(segment))
         else:
-            yield from self._reader(segment).read_all().combine_chunks().to_batches()
+            yield from map(_arrivals_of_rows, self._reader(segment).read_all().combine_chunks().to_batches())
 
     def _reader(self, segment: Segment) -> pa.ipc.RecordBatchFileReader:
         """A segment, mapped into memory; the whole file is checked when it is first asked for.
@@ -595,7 +603,7 @@ class StateStore(Manifests):
                     parts[of].append(part)
         sections = ((bucket, batch) for bucket, of in enumerate(parts) for batch in _together(of))
         name = self._name(state, number, version, attempt)
-        size, crc32, clusters = self._write(name, table.arrow(0, 0).schema, sections, attempt)
+        size, crc32, clusters = self._write_rows(name, table, sections, True, rows, attempt)
         level, last = max(s.level for s in segments), max(s.last for s in segments)
         newest = max((s.newest for s in segments if s.newest is not None), default=None)
         return Segment(name, number, 0, rows, level, size, crc32, clusters, last, newest)
@@ -659,7 +667,7 @@ class StateStore(Manifests):
             low = saved if forgetful else table.rows - (end - start)
             sections = chain(older, ((0, batch) for batch in table.pieces(low, table.rows, WRITE_ROWS)))
         name = self._name(state, number, version, attempt)
-        size, crc32, clusters = self._write(name, table.arrow(0, 0).schema, sections, attempt)
+        size, crc32, clusters = self._write_rows(name, table, sections, clustered, end - start, attempt)
         last = max([state.residency.events if state.tracked else 0, *(s.last for s in replaced)])
         newest = None
         if table.spec.window is not None:
@@ -699,6 +707,19 @@ class StateStore(Manifests):
         for bucket in range(BUCKETS):
             parts = [batch for s in segments for _, batch in self.batches(s, (bucket,))]
             yield from ((bucket, batch) for batch in _together([*parts, *fresh[bucket]]))
+
+    def _write_rows(
+        self, name: str, table: Table, sections: Iterable[Section], clustered: bool, rows: int, attempt: str
+    ) -> tuple[int, int, list[int]]:
+        """Write a segment of so many rows, with arrivals in runs where that is smaller.
+
+        A codec does as well without, and in record batches of a few rows an entry of the format is larger than they.
+        """
+        schema = table.arrow(0, 0).schema
+        if self._compression is None and rows >= RUN_ROWS * (BUCKETS if clustered else 1):
+            schema = schema.set(len(schema) - 1, pa.field(ARRIVED, pa.run_end_encoded(pa.int32(), pa.int32())))
+            sections = ((bucket, _arrivals_in_runs(batch, schema)) for bucket, batch in sections)
+        return self._write(name, schema, sections, attempt)
 
     def _write(
         self, name: str, schema: pa.Schema, sections: Iterable[Section], attempt: str
@@ -854,6 +875,20 @@ def _compared(manifest: Mapping[str, Any], name: str) -> Any:
     return manifest[name] if name == "positions" else [figures.get(name) for figures in manifest["operators"]]
 
 
+def _arrivals_in_runs(batch: pa.RecordBatch, schema: pa.Schema) -> pa.RecordBatch:
+    """Rows for a segment, with one entry for all neighbours that arrived together."""
+    *stored, arrived = batch.columns
+    return pa.RecordBatch.from_arrays([*stored, pc.run_end_encode(arrived)], schema=schema)
+
+
+def _arrivals_of_rows(batch: pa.RecordBatch) -> pa.RecordBatch:
+    """Rows of a segment, with an entry for each of them that says when it arrived."""
+    last = batch.num_columns - 1
+    if not pa.types.is_run_end_encoded(batch.schema.field(last).type):
+        return batch
+    return batch.set_column(last, ARRIVED, pc.run_end_decode(batch.column(last)))
+
+
 def arrived_of(batch: pa.RecordBatch) -> Array:
     """For each row of a segment the number of events before its arrival."""
     arrived: Array = batch.column(ARRIVED).to_numpy()
@@ -864,7 +899,7 @@ def _cut(table: Table, start: int, end: int) -> list[list[pa.RecordBatch]]:
     """Rows start..end-1 of a table, by bucket."""
     found: list[list[pa.RecordBatch]] = [[] for _ in range(BUCKETS)]
     for piece in table.pieces(start, end, end - start):
-        buckets, start = table.buckets[start : start + piece.num_rows], start + piece.num_rows
+        buckets, start = table.buckets_between(start, start + piece.num_rows), start + piece.num_rows
         order = np.argsort(buckets, kind="stable")
         rows = piece.take(pa.array(order))
         bounds = np.searchsorted(buckets[order], np.arange(BUCKETS + 1))

@@ -17,13 +17,13 @@ from spark_mjoin import kernel
 from spark_mjoin.errors import StateError
 from spark_mjoin.model import Array, InputSpec
 from spark_mjoin.state import buckets, columns
+from spark_mjoin.state.arrivals import Arrivals
 from spark_mjoin.state.columns import Buffer, BytesColumn, Column, FixedColumn, GatherTooLarge
 from spark_mjoin.state.keysets import Keys, keys_of, together
 
 MAX_ROWS = 2**31 - 1  # row numbers are 32-bit
 ARRIVED = "arrived"  # the column of a segment that says how many events were before a row's arrival: no stored field
 BUILD_ROWS = 1 << 16  # rows that go into an index at a time: their slots stay in the cache
-TRACKING_BYTES = 5  # of a row whose bucket and arrival are known
 
 
 KeyColumn = FixedColumn | BytesColumn
@@ -156,14 +156,16 @@ def hash_keys(keys: tuple[KeyColumn, ...], start: int, end: int, mask: np.uint64
 
 
 class Table:
-    """With `bucket_class` the table also knows of every row its bucket and how many events were before its arrival."""
+    """With `bucket_class` the table also knows of every row its bucket and how many events were before its arrival.
+
+    No row has a byte for either: a bucket follows from the key, and arrivals are kept in runs (`arrivals`).
+    """
 
     def __init__(self, spec: InputSpec, bucket_class: int | None = None) -> None:
         self.spec = spec
         self.rows = 0
         self.bucket_class = bucket_class
-        self._buckets = Buffer(np.uint8)
-        self._arrived = Buffer(np.int32)
+        self.arrivals = Arrivals()
         self.columns: list[Column] = [columns.create(stored.type) for stored in spec.stored]
         self._key_columns: dict[int, KeyColumn] = {}
         for key_class, ordinal in spec.keys:
@@ -189,10 +191,7 @@ class Table:
             column.append(array, start)
         self.rows = end
         if self.bucket_class is not None:
-            self._arrived.reserve(end)[start:end] = arrived
-            hashes = np.empty(end - start, np.uint64)
-            hash_keys((self.column(self.bucket_class),), start, end, kernel.ALL_BITS, hashes)
-            self._buckets.reserve(end)[start:end] = buckets.of_hashes(hashes)
+            self.arrivals.append(arrived, end - start)
         return start, end
 
     @property
@@ -204,14 +203,38 @@ class Table:
     @property
     def buckets(self) -> Array:
         """The bucket of every row."""
+        return self.buckets_between(0, self.rows)
+
+    def buckets_between(self, start: int, end: int) -> Array:
+        """The buckets of rows start..end-1."""
         assert self.bucket_class is not None
-        return self._buckets.array[: self.rows]
+        hashes = self._bucket_hashes()
+        if hashes is not None:
+            return buckets.of_hashes(hashes[start:end])
+        found = np.empty(end - start, np.uint64)
+        hash_keys((self.column(self.bucket_class),), start, end, kernel.ALL_BITS, found)
+        return buckets.of_hashes(found)
+
+    def buckets_of(self, rows: Array) -> Array:
+        """The buckets of some rows, given by their numbers."""
+        assert self.bucket_class is not None
+        column, hashes = self.column(self.bucket_class), self._bucket_hashes()
+        if isinstance(column, FixedColumn):
+            out = np.empty(rows.size, np.uint8)
+            kernel.bucket_words(column.values.array, rows, buckets.BUCKET_SHIFT, buckets.BUCKETS - 1, out)
+            return out
+        return self.buckets[rows] if hashes is None else buckets.of_hashes(hashes[rows])
+
+    def _bucket_hashes(self) -> Array | None:
+        """The hashes by which rows fall into buckets, where probes need them stored: not of words, nor of few bits."""
+        assert self.bucket_class is not None
+        key = self.key((self.bucket_class,))
+        return None if key.is_word or key.mask != kernel.ALL_BITS else key.values(self.rows)
 
     @property
     def arrived(self) -> Array:
         """For every row the number of events before its arrival."""
-        assert self.bucket_class is not None
-        return self._arrived.array[: self.rows]
+        return self.arrivals.between(0, self.rows)
 
     def position(self, ordinal: int) -> Array:
         """Of every row what a window is measured on: an event time or the number of the row in its input."""
@@ -221,8 +244,7 @@ class Table:
 
     def keep(self, mask: Array) -> None:
         """Forget the rows for which the mask is false; the others are numbered anew, in the same order."""
-        self._arrived = Buffer(np.int32, contents=self.arrived[mask])
-        self._buckets = Buffer(np.uint8, contents=self.buckets[mask])
+        self.arrivals.keep(mask)
         for column in self.columns:
             column.keep(mask)
         for key in self._keys.values():
@@ -242,9 +264,30 @@ class Table:
             key.cut(start)
         for column in self.columns:
             column.cut(start)
+        self.arrivals.cut(start)
         self.rows = start
         for piece in kept:
             self.append(piece.columns[:-1], piece.column(ARRIVED).to_numpy())
+
+    def put_in_order(self) -> None:
+        """Number the rows in order of arrival. Only one column at a time is in memory twice."""
+        if self.arrivals.in_order:
+            return
+        arrived = self.arrived
+        order = np.argsort(arrived, kind="stable").astype(np.int32)
+        first = int(np.argmax(order != np.arange(order.size)))
+        for index in self._indexes.values():
+            index.cut(first)
+        for key in self._keys.values():
+            key.cut(first)
+        for column, stored in zip(self.columns, self.spec.stored, strict=True):
+            parts, at = list(_gathered(column, order[first:], stored.type)), first
+            column.cut(first)
+            for part in parts:
+                column.append(part, at)
+                at += len(part)
+        self.arrivals = Arrivals()
+        self.arrivals.append(arrived[order], order.size)
 
     def joint_keys(self) -> Keys:
         """The keys of all classes of every row, as one (see keysets)."""
@@ -279,7 +322,7 @@ class Table:
         """Rows start..end-1 as stored, for a segment; GatherTooLarge where nested values are too many for one batch."""
         arrays = [column.arrow(start, end) for column in self.columns]
         tracked = self.bucket_class is not None
-        arrived = self._arrived.array[start:end].copy() if tracked else np.zeros(end - start, np.int32)
+        arrived = self.arrivals.between(start, end) if tracked else np.zeros(end - start, np.int32)
         names = [stored.field for stored in self.spec.stored]
         return pa.RecordBatch.from_arrays([*arrays, pa.array(arrived)], names=[*names, ARRIVED])
 
@@ -301,8 +344,7 @@ class Table:
         return self._rows_bytes() + indexes_bytes(self.spec, self.rows)
 
     def _rows_bytes(self) -> int:
-        rows = sum(column.nbytes(self.rows) for column in self.columns)
-        return rows + (0 if self.bucket_class is None else TRACKING_BYTES * self.rows)
+        return sum(column.nbytes(self.rows) for column in self.columns)
 
     def steady_bytes(self) -> int:
         """As nbytes, with indexes of the mean size: in proportion to the rows, without the jumps of an index."""
@@ -311,3 +353,13 @@ class Table:
     def row_bytes(self) -> float:
         """The mean of a row, without indexes; 0 where there is none."""
         return self._rows_bytes() / self.rows if self.rows else 0.0
+
+
+def _gathered(column: Column, rows: Array, dtype: pa.DataType) -> Iterator[pa.Array]:
+    """The values of some rows, in as many arrays as it takes."""
+    try:
+        yield column.gather(rows, dtype)
+    except GatherTooLarge:
+        middle = rows.size // 2
+        yield from _gathered(column, rows[:middle], dtype)
+        yield from _gathered(column, rows[middle:], dtype)

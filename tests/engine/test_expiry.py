@@ -176,7 +176,7 @@ def test_rows_leave_the_disk_where_nothing_is_owed(
 
 def test_a_chain_drops_rows_of_all_its_inputs(tmp_path: Path) -> None:
     given = {alias: stream(seed, 36, keys=900) for seed, alias in enumerate(NAMES)}
-    run = Windowed(given, CHAIN, tmp_path, **timed(memory="400k", blockingThreshold="1"))
+    run = Windowed(given, CHAIN, tmp_path, **timed(memory="350k", blockingThreshold="1"))
     states = run.states()
     run.check()
     assert sum(c["flushes"] for c in run.counts) > 0

@@ -61,7 +61,7 @@ class RoomForTwo:
 
     def victims(self, residents: Sequence[Residents], need: int) -> list[Victim]:
         (residents,) = residents
-        full = [(i, arrived.max()) for i, arrived in enumerate(residents.arrived) if arrived.size > ROOM]
+        full = [(i, of.by_age()[0][-1]) for i, of in enumerate(residents.arrivals) if of.rows > ROOM]
         return [Victim(i, EVERY, int(newest)) for i, newest in full]
 
 

@@ -260,7 +260,7 @@ def oracle_sizes_are_what_tables_account_for(options: Mapping[str, str], rows: i
         values = {"string": ["abcd" * 5] * rows, "double": np.ones(rows), "int64": np.arange(rows)}
         table.append([pa.array(values[str(stored.type)], stored.type) for stored in input.stored])
         widths = {sizes.known_as(input, stored): 20.0 for stored in input.stored}
-        assert sizes.state_bytes(input, rows, widths, tracked) == table.nbytes()
+        assert sizes.state_bytes(input, rows, widths) == table.nbytes()
 
 
 # --- choices -------------------------------------------------------------------------------------------------------

@@ -155,7 +155,7 @@ def gone(joins: Joins, *members: tuple[int, int]) -> list[np.ndarray]:
 def test_coordinated_lets_a_bucket_go_in_all_inputs_of_a_star(
     tree: Tree, first: list[tuple[int, int]], second: list[tuple[int, int]], tmp_path: Path
 ) -> None:
-    joins = stars(tree, tmp_path).arrive(0, 1, 2, 3, 4, 5)
+    joins = stars(tree, tmp_path).arrive(0, 1, 2, 3, 4, 5, keys=np.arange(2000))
     joins.make_room("coordinated", 0.5)
     for star in (first, second):
         some, *others = gone(joins, *star)

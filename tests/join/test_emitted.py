@@ -1,7 +1,8 @@
 """The rule that no combination is given out twice, against its definition: all rows together at some instant."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
+from itertools import chain, product
 
 import numpy as np
 import pytest
@@ -9,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from spark_mjoin.join import emitted
-from spark_mjoin.state.residency import NEVER, Residency, Victim
+from spark_mjoin.state.residency import EVERY, NEVER, Residency, Victim
 
 BUCKET = 5  # every row is in it: what matters here is time
 
@@ -47,6 +48,13 @@ class World:
             for row in self.rows[input]:
                 if row.left == NEVER and row.arrived < below:
                     row.left = event
+        elif what in ("flush all", "flush all old"):
+            below = NEVER if what == "flush all" else self.residency.events // 2
+            bucket = BUCKET if input else EVERY
+            event = self.residency.flush([Victim(i, bucket, below) for i in range(self.inputs)])
+            for row in chain(*self.rows):
+                if row.left == NEVER and row.arrived < below:
+                    row.left = event
         elif what == "visit":
             self.residency.visit(input, BUCKET)
             disk = [n for n, row in enumerate(self.rows[input]) if row.left != NEVER]
@@ -69,23 +77,116 @@ class World:
         fresh = rule(arrived, flushed, int(self.residency.cleaned[BUCKET]), self.residency.visits, buckets)
         return {tuple(c) for c, is_fresh in zip(grid.T.tolist(), fresh, strict=True) if not is_fresh}
 
+    def new_to_a_pass(self) -> set[tuple[int, ...]]:
+        """The combinations that a pass looks at: those with a row that came after the last."""
+        since = int(self.residency.cleaned[BUCKET])
+        numbers = [range(len(rows)) for rows in self.rows]
+        return {c for c in product(*numbers) if any(self.rows[i][n].arrived >= since for i, n in enumerate(c))}
+
+    def in_one_epoch(self) -> set[tuple[int, ...]]:
+        """The combinations that the rule of epochs takes for given out."""
+        return self.judged_out(lambda arrived, flushed, *_: emitted.in_several_epochs(flushed))
+
 
 KINDS = ["arrive", "arrive", "arrive", "arrive", "flush", "flush old", "visit", "pass"]
 
 
 @st.composite
-def worlds(draw: st.DrawFn) -> World:
+def worlds(draw: st.DrawFn, kinds: Sequence[str] = KINDS) -> World:
     world = World(draw(st.integers(2, 4)))
     for i in range(world.inputs):
         world.happen("arrive", i)
     for _ in range(draw(st.integers(0, 14))):
-        world.happen(draw(st.sampled_from(KINDS)), draw(st.integers(0, world.inputs - 1)))
+        world.happen(draw(st.sampled_from(kinds)), draw(st.integers(0, world.inputs - 1)))
     return world
 
 
 @given(worlds())
 def test_out_is_what_was_together(world: World) -> None:
     assert world.judged_out(emitted.not_yet) == world.together
+
+
+WHOLE = ["arrive", "arrive", "arrive", "arrive", "flush all", "flush all", "pass"]
+MIXED = [*KINDS, "flush all", "flush all", "flush all", "flush all old", "pass"]
+
+
+@given(worlds(WHOLE))
+def differential_where_buckets_leave_whole_epochs_say_what_is_out(world: World) -> None:
+    assert world.residency.in_epochs([BUCKET])
+    looked_at = world.new_to_a_pass()
+    assert world.in_one_epoch() & looked_at == world.together & looked_at
+    assert world.judged_out(emitted.not_yet) == world.together
+
+
+@given(worlds(MIXED))
+def differential_epochs_are_believed_only_where_they_are_right(world: World) -> None:
+    looked_at = world.new_to_a_pass()
+    if world.residency.in_epochs([BUCKET]):
+        assert world.in_one_epoch() & looked_at == world.together & looked_at
+    else:
+        assert any(of for of in world.residency.departures) or any(of for of in world.residency.visits)
+
+
+def test_epochs_are_believed_often_and_not_where_they_are_wrong() -> None:
+    choices = np.random.default_rng(0)
+    believed = wrong_otherwise = 0
+    for _ in range(400):
+        world = World(3)
+        for i in range(3):
+            world.happen("arrive", i)
+        for _ in range(12):
+            world.happen(str(choices.choice(MIXED)), int(choices.integers(3)))
+        looked_at = world.new_to_a_pass()
+        right = world.in_one_epoch() & looked_at == world.together & looked_at
+        if world.residency.in_epochs([BUCKET]):
+            believed += world.residency.overflowed()
+            assert right
+        else:
+            wrong_otherwise += not right
+    assert believed > 60, "or nothing was tested"
+    assert wrong_otherwise > 18, "or it would be as well to believe them always"
+
+
+def left(*flushes: list[Victim], inputs: int = 2) -> Residency:
+    residency = Residency(inputs)
+    for victims in flushes:
+        residency.events += 1  # an arrival
+        residency.flush(victims)
+    return residency
+
+
+BOTH = [Victim(0, BUCKET), Victim(1, BUCKET)]
+
+
+@pytest.mark.parametrize(
+    ("flushes", "expected"),
+    [
+        ([], True),
+        ([BOTH, BOTH], True),
+        ([[Victim(0, EVERY), Victim(1, EVERY)], BOTH], True),
+        ([[Victim(0, BUCKET)]], False),
+        ([BOTH, [Victim(1, BUCKET)]], False),
+        ([[Victim(0, BUCKET)], [Victim(1, BUCKET)]], False),
+        ([[Victim(0, BUCKET, 1), Victim(1, BUCKET, 1)]], False),
+        ([[Victim(0, BUCKET + 1)], BOTH], True),
+    ],
+    ids=["nothing", "twice", "all", "one", "one later", "one by one", "by age", "one of another bucket"],
+)
+def test_epochs_need_whole_buckets(flushes: list[list[Victim]], expected: bool) -> None:
+    residency = left(*flushes)
+    assert residency.in_epochs([BUCKET]) is expected
+    residency.clean([BUCKET], range(2))
+    assert residency.in_epochs([BUCKET]), "what left before a pass does not matter after it"
+
+
+def test_a_visit_ends_the_trust_in_epochs_until_the_next_pass() -> None:
+    residency = left(BOTH)
+    residency.visit(0, BUCKET + 1)
+    assert residency.in_epochs([BUCKET]) and not residency.in_epochs([BUCKET, BUCKET + 1])
+    residency.visit(0, BUCKET)
+    assert not residency.in_epochs([BUCKET])
+    residency.clean([BUCKET], range(2))
+    assert residency.in_epochs([BUCKET])
 
 
 @given(worlds())

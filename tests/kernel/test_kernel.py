@@ -215,6 +215,18 @@ def test_append_offsets_continues_where_the_column_ends(kernel: ModuleType) -> N
     assert offsets.tolist() == [0, 3, 7, 8]
 
 
+@given(words, st.data())
+def differential_buckets_are_bits_of_the_hash(numbers: list[int], data: st.DataObject) -> None:
+    rows = data.draw(st.lists(st.integers(0, max(len(numbers) - 1, 0)), max_size=60 if numbers else 0))
+    hashes = np.empty(len(numbers), np.uint64)
+    fast.hash_words(array(numbers), ALL_BITS, hashes)
+    expected = [int(hashes[row] >> np.uint64(32)) & 63 for row in rows]
+    for kernel in (fast, slow):
+        out = np.empty(len(rows), np.uint8)
+        kernel.bucket_words(array(numbers), np.array(rows, np.int32), 32, 63, out)
+        assert out.tolist() == expected
+
+
 @given(words, st.integers(1, 5))
 def differential_partitions_agree_and_cover_all_rows(numbers: list[int], partitions: int) -> None:
     hashes = np.empty(len(numbers), np.uint64)
@@ -238,6 +250,7 @@ SIGNATURES = {
     "hash_words": (I64, M, U64),
     "hash_bytes": (I64, U8, M, U64),
     "combine_hashes": (U64, M, U64),
+    "bucket_words": (I64, I32, N, N, U8),
     "slot_words": (I64, M, N, U32),
     "slot_hashes": (U64, N, U32),
     "insert": (U32, N, I32, I32),

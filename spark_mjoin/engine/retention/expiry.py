@@ -135,7 +135,8 @@ def drop(state: OperatorState, number: int, buckets: Array, horizon: int, on_dis
     if chosen.all() and (last == last[0]).all():  # nearly always without a budget, and three times as fast
         gone = table.position(window.position) <= last[0]
     else:
-        gone = (table.position(window.position) <= last[table.buckets]) & chosen[table.buckets]
+        own = table.buckets
+        gone = (table.position(window.position) <= last[own]) & chosen[own]
     on_disk = np.zeros(BUCKETS, np.int64) if on_disk is None else on_disk
     if not (gone.any() or on_disk.any()):
         return 0

@@ -180,7 +180,7 @@ def after_pass(
         state.purged[number].add(keys, state.residency.events)
         _promise_unique(state, number, view, leaves)
         counts.rows_purged += state.drop(number, among(state.tables[number].joint_keys(), keys), on_disk)
-        views[number] = View({c: chosen(k, ~leaves) for c, k in view.keys.items()}, view.buckets[~leaves], view.unseen)
+        views[number] = _without(view, leaves)
     gather(state, views)
     _forget(state, plan, views, counts)
 
@@ -206,8 +206,15 @@ def _stored(state: OperatorState, store: StateStore, number: int, buckets: Array
     if is_main:
         unseen[:] = (state.groups.disk[number] + state.groups.resident[number]) > 0
         unseen[buckets] = False
-    view = View({c: joined(parts) for c, parts in found.items()}, np.concatenate(own), unseen)
-    return view, np.concatenate(flushed)
+    buckets_of_all = np.concatenate(own)
+    keys = {c: joined(parts) for c, parts in found.items()}
+    return View(keys, buckets_of_all.size, unseen, lambda: buckets_of_all), np.concatenate(flushed)
+
+
+def _without(view: View, leaves: Array) -> View:
+    """The rows of a view that are not marked."""
+    keys, own = {c: chosen(k, ~leaves) for c, k in view.keys.items()}, view.buckets[~leaves]
+    return View(keys, own.size, view.unseen, lambda: own)
 
 
 def _type(spec: JoinSpec, number: int, key_class: int) -> pa.DataType:
