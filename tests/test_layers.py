@@ -16,6 +16,8 @@ LAYERS = [
     "driver",
     "engine",
     "flush",
+    "task",
+    "plan",
     "query",
     "join",
     "state",

@@ -24,7 +24,7 @@ from benchmarks.paper.inputs import Stream
 from benchmarks.paper.machine import Work
 from benchmarks.paper.virtual import Run, Simulation, scratch
 from spark_mjoin.config import Options
-from spark_mjoin.driver.manager import plan_work
+from spark_mjoin.driver import manager
 from spark_mjoin.driver.watermarks import advance
 from spark_mjoin.engine import arrival, cleanup, overflow, reactive
 from spark_mjoin.engine.retention import expiry, purge
@@ -33,7 +33,8 @@ from spark_mjoin.join.orders import Probing, Targets, choose_all, order_of, prob
 from spark_mjoin.join.statistics import Statistics
 from spark_mjoin.join.windows import Windows
 from spark_mjoin.metrics import BatchCounts
-from spark_mjoin.model import DiskWork, Expiry, JoinSpec, OverflowPlan, ProbeOrder, Purging
+from spark_mjoin.model import DiskWork, Expiry, JoinSpec, ProbeOrder, Purging
+from spark_mjoin.plan import Overflow
 from spark_mjoin.query.graph import plan_join
 from spark_mjoin.state.operator import OperatorState
 from spark_mjoin.state.partition import PartitionState
@@ -83,7 +84,7 @@ class _Operator:
     spec: JoinSpec
     state: OperatorState
     store: StateStore
-    overflow: OverflowPlan | None
+    overflow: Overflow | None
     order: Sequence[int] | Mapping[int, Targets] | str
     probing: Probing
     purging: Purging | None = None
@@ -129,7 +130,8 @@ class _Operator:
             "groups": self.state.groups.to_json(),
             "segments": [segment.to_json() for segment in self.state.segments],
         }
-        return next(iter(plan_work(self.spec, figures, fuel_bytes=1, ended=ended)), None)
+        alone = manager.Committed(self.state.place, figures)
+        return next(iter(manager.decide([alone], 1, frozenset(), ended).work), None)
 
     def perform(self, work: DiskWork) -> Iterator[pa.RecordBatch]:
         assert self.overflow is not None
@@ -203,7 +205,7 @@ class _Simulation(Simulation):
         limit = None
         if plan.memory_bytes is not None:
             share = int(plan.memory_bytes * join.weight / weights)
-            limit = OverflowPlan(share, plan.flush, blocking_rows=0, fuel_bytes=1 << 62)
+            limit = Overflow(share, plan.flush, blocking_rows=0, fuel_bytes=1 << 62)
         state = OperatorState.alone(spec, tracked=limit is not None)
         store = StateStore(str(directory / join.name), 0)
         purging = Purging(options.settings.purge_every) if spec.promising else None

@@ -38,7 +38,8 @@ from spark_mjoin.driver.allocation import Flexible, MemoryParts, decide
 from spark_mjoin.driver.watermarks import advance
 from spark_mjoin.engine.pipeline import Pipeline
 from spark_mjoin.metrics import BatchCounts
-from spark_mjoin.model import WHOLE, BatchPlan, Expiry, Room
+from spark_mjoin.model import WHOLE, Expiry, Room
+from spark_mjoin.plan import Plan
 from spark_mjoin.query import tree as trees
 from spark_mjoin.query.graph import plan_join
 from spark_mjoin.schema import TIMESTAMP
@@ -103,9 +104,9 @@ class _Simulation(Simulation):
         self._arriving: list[tuple[int, pa.RecordBatch]] = []
         self.most_bytes = 0
 
-    def _plan(self, marks: tuple[int | None, ...] = (None, None)) -> BatchPlan:
+    def _plan(self, marks: tuple[int | None, ...] = (None, None)) -> Plan:
         expiry = Expiry(marks, active=True)
-        return BatchPlan(trees.single(2), expiry=expiry, admission=self._admission, room=self._room)
+        return Plan(trees.single(2), expiry=expiry, admission=self._admission, room=self._room)
 
     def arrive(self, stream: str, rows: pa.RecordBatch) -> None:
         self._arriving.append(("ab".index(stream), rows))

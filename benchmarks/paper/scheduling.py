@@ -35,7 +35,8 @@ from spark_mjoin.engine import schedule
 from spark_mjoin.engine.pipeline import Pipeline
 from spark_mjoin.engine.retention import promises
 from spark_mjoin.metrics import BatchCounts
-from spark_mjoin.model import Array, BatchPlan, JoinSpec, Purging, Schedule
+from spark_mjoin.model import Array, JoinSpec, Purging, Schedule
+from spark_mjoin.plan import Plan
 from spark_mjoin.query import tree as trees
 from spark_mjoin.query.graph import plan_join
 from spark_mjoin.state.keysets import KeySet, WordSet
@@ -165,7 +166,7 @@ def _run(name: str, plan: Schedule, spec: JoinSpec, by_source: Mapping[str, pa.R
             samples.append((spent.seconds(LOADED), root.results, spent.comparisons, held, told))
 
     with scratch() as place:
-        batch = BatchPlan(tree, purging=Purging(1), schedule=plan)
+        batch = Plan(tree, purging=Purging(1), schedule=plan)
         pipeline = Pipeline(state, StateStore(str(place), 0), batch, 1, "run", counts, lambda: 0.0, lambda state: None)
         results = sum(rows.num_rows for rows in pipeline.arrivals(arriving(), (0, 1)))
     seconds, given, compared, rows, told = map(np.array, zip(*samples, strict=True))

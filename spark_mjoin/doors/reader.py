@@ -52,7 +52,6 @@ from spark_mjoin.driver.admission import Load, Parts, Promise, least_fractions
 from spark_mjoin.driver.allocation import Flexible, MemoryParts, decide
 from spark_mjoin.driver.calibrate import calibrated
 from spark_mjoin.driver.choice import Planned, Planner, has_overflowed, has_spilled, room_of, tree_of
-from spark_mjoin.driver.plan import Plan
 from spark_mjoin.driver.watermarks import advance
 from spark_mjoin.errors import OptionError, StateError
 from spark_mjoin.model import (
@@ -60,13 +59,13 @@ from spark_mjoin.model import (
     WHOLE,
     Expiry,
     JoinSpec,
-    PartitionTask,
     Position,
     Purging,
     Room,
     Settings,
     SourceSpec,
 )
+from spark_mjoin.plan import Plan
 from spark_mjoin.query import tree as trees
 from spark_mjoin.query.fingerprint import describe, differences
 from spark_mjoin.redaction import Secrets, public, public_value
@@ -75,6 +74,7 @@ from spark_mjoin.sources.protocol import Limits, Source
 from spark_mjoin.state import meaning
 from spark_mjoin.state.manifests import Manifests
 from spark_mjoin.state.source_log import DurableLog
+from spark_mjoin.task import PartitionTask, Step
 
 Offset = dict[str, Any]
 
@@ -133,11 +133,10 @@ class MJoinBatchReader(DataSourceReader):
                     self._spec,
                     p,
                     settings.partitions,
-                    0,
+                    Step(0, 1, plan),
                     start,
                     end,
                     ranges,
-                    plan.of_partition(p, settings.partitions),
                     memory_bytes=_hard_limit(settings),
                     compression=settings.compression,
                 )
@@ -315,7 +314,7 @@ class MJoinStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             aliases = (i.alias for i in self._spec.inputs)
             let_in = ", ".join(f"{part / WHOLE:.1%} of {alias}" for part, alias in zip(parts, aliases, strict=True))
             log.info("lets in %s", let_in)
-        room = None if memory is None else Room(memory, of_memory)
+        room = None if memory is None else Room(memory // settings.partitions, of_memory)
         return None if parts == self._everything else parts, room
 
     def _committed(self, start: Offset) -> list[dict[str, Any]]:
@@ -377,7 +376,7 @@ class MJoinStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         ]
         plan = trees.render(tree_of(manifests[0]), aliases) if manifests else None
         planned = self._planned_at(batch)
-        used = access.describe(self._spec, planned.of_partition(0, 1))
+        used = access.describe(self._spec, planned)
         turns = scheduling.render(planned.schedule, aliases), planned.schedule.tuples
         counted = metrics.report(manifests, aliases, self._settings.memory_bytes, now - before, plan, used, turns)
         return counted | metrics.lag(behind)
@@ -410,12 +409,10 @@ class MJoinStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
                     self._spec,
                     p,
                     partitions,
-                    start["version"],
+                    Step(start["version"], end["version"], plan.for_partition(p), earlier.for_partition(p)),
                     begin,
                     end["positions"],
                     ranges,
-                    plan.of_partition(p, partitions),
-                    earlier.of_partition(p, partitions),
                     location,
                     memory_bytes=_hard_limit(self._settings),
                     compression=self._settings.compression,
@@ -602,7 +599,7 @@ def _tell_the_jar(partition: InputPartition) -> None:
     assert isinstance(partition, JoinPartition)
     task = partition.task
     assert task.location is not None
-    manifest = Manifests(task.location, task.partition).manifest(task.version + 1)
+    manifest = Manifests(task.location, task.partition).manifest(task.ledger.next_version)
     counted = metrics.summable(metrics.report([manifest], [i.alias for i in task.spec.inputs]))
     _deserialize_accumulator(_TASK_REPORT, {}, _Replaced()).add(counted)
 

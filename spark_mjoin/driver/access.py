@@ -38,7 +38,8 @@ from spark_mjoin.driver.costs import Costs
 from spark_mjoin.errors import OptionError, listed, nearest
 from spark_mjoin.join import orders
 from spark_mjoin.join.statistics import Statistics
-from spark_mjoin.model import CHUNK_ROWS, LAZY, Access, BatchPlan, JoinSpec, OperatorSpec, ProbeOrder
+from spark_mjoin.model import CHUNK_ROWS, LAZY, Access, JoinSpec, OperatorSpec, ProbeOrder
+from spark_mjoin.plan import Plan
 from spark_mjoin.query import tree as trees
 
 AUTO, HASH, SCAN = "auto", "hash", "scan"
@@ -329,7 +330,7 @@ def _directions(statistics: Statistics, order: ProbeOrder, rows: float, chunks: 
 # --- for people --------------------------------------------------------------------------------------------------
 
 
-def describe(spec: JoinSpec, plan: BatchPlan) -> dict[str, str]:
+def describe(spec: JoinSpec, plan: Plan) -> dict[str, str]:
     """For each input of the join, how its rows reach the others of its operator: `b: scan, c: hash`."""
     out = {}
     for place in trees.layout(spec, plan.tree):

@@ -27,10 +27,10 @@ from typing import Any
 
 from spark_mjoin.driver import access, decompose, manager, scheduling
 from spark_mjoin.driver.costs import Costs, expected_of, inside
-from spark_mjoin.driver.plan import Orders, Overflow, Plan
 from spark_mjoin.join import orders
 from spark_mjoin.join.statistics import Pair, Statistics, of_plan
 from spark_mjoin.model import Access, JoinSpec, OperatorSpec, Settings, Tree
+from spark_mjoin.plan import Orders, Overflow, Plan
 from spark_mjoin.query import tree as trees
 
 LOOK_AGAIN = 2.0  # times the rows that there were when the tree was last looked at
@@ -240,7 +240,10 @@ class Planner:
         active = {alias for n, alias in enumerate(alias_of) if n not in waiting}
         sources = [s.alias for s in spec.sources if s.alias in moving and s.alias not in active]
         left = int(earned - sum(d.spent for d in decisions) / len(decisions))
-        planned = replace(Overflow.of(settings, work, sources), memory_bytes=budget, earned=left)
+        memory = None if budget is None else settings.share_bytes
+        planned = replace(
+            Overflow.of(settings), memory_bytes=memory, work=tuple(work), waiting=tuple(sources), earned=left
+        )
         return planned, any(d.work for d in decisions)
 
     def _earned(self, before: Plan, committed: Committed, rate: float) -> float:

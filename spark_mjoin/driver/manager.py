@@ -155,14 +155,6 @@ def _worths(places: Sequence[OperatorSpec], candidates: Sequence[_Candidates | N
     return out
 
 
-def plan_work(spec: JoinSpec, figures: Mapping[str, Any], fuel_bytes: int, ended: bool) -> tuple[DiskWork, ...]:
-    """The disk work of one operator for one batch, most promising first, as far as the fuel goes.
-
-    ended: no input will come any more, so parts of the answer are of no use, and passes give all of it.
-    """
-    return _work(_Candidates.of(spec, figures), 0, fuel_bytes, ended)[0]
-
-
 def _outlook(candidates: _Candidates | None, worth: float, arriving: bool) -> Outlook:
     if candidates is None:
         return Outlook(0.0, NOTHING)

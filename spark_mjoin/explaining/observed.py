@@ -15,9 +15,9 @@ from typing import Any
 
 from spark_mjoin import metrics
 from spark_mjoin.doors.shim import metrics_of
-from spark_mjoin.driver.plan import Plan
 from spark_mjoin.errors import OptionError, StateError
 from spark_mjoin.model import JoinSpec, Settings, Tree
+from spark_mjoin.plan import Plan
 from spark_mjoin.query import tree as trees
 from spark_mjoin.query.fingerprint import describe, differences
 from spark_mjoin.state import meaning

@@ -12,7 +12,6 @@ from typing import Any
 
 from spark_mjoin.driver.choice import Planner
 from spark_mjoin.driver.costs import forecast
-from spark_mjoin.driver.plan import Plan
 from spark_mjoin.explaining import drawing, sizes
 from spark_mjoin.explaining.drawing import INDENT, count, share, size
 from spark_mjoin.explaining.expected import ASSUMED, GIVEN, MEASURED, Expectation
@@ -33,6 +32,7 @@ from spark_mjoin.explaining.sections import (
 from spark_mjoin.join import orders
 from spark_mjoin.join.expressions import render
 from spark_mjoin.join.statistics import Pair, Statistics
+from spark_mjoin.plan import Plan
 from spark_mjoin.query import tree as trees
 from spark_mjoin.redaction import public_value
 

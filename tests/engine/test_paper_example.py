@@ -27,7 +27,8 @@ from spark_mjoin.flush.protocol import Residents
 from spark_mjoin.join.operator import produce
 from spark_mjoin.join.orders import probe_order
 from spark_mjoin.metrics import BatchCounts, PhaseCounts, WorkCounts
-from spark_mjoin.model import InputSpec, OverflowPlan
+from spark_mjoin.model import InputSpec
+from spark_mjoin.plan import Overflow
 from spark_mjoin.query.graph import plan_join
 from spark_mjoin.state.operator import OperatorState
 from spark_mjoin.state.partition import PartitionState
@@ -70,7 +71,7 @@ class Example:
         options = Options.parse({"query": QUERY, **{f"source.s{i}.format": "arrow" for i in (1, 2, 3)}})
         self.state = OperatorState.alone(plan_join(options, [SCHEMA] * 3), tracked=True)
         self.store = StateStore(str(directory), 0)
-        self.plan = OverflowPlan(1, "room for two", blocking_rows=0, fuel_bytes=1 << 20)
+        self.plan = Overflow(1, "room for two", blocking_rows=0, fuel_bytes=1 << 20)
         self.counts = BatchCounts([0, 0, 0])
         self.area = 1 << 20
 

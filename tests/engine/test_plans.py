@@ -352,9 +352,9 @@ def test_a_batch_read_runs_the_tree_that_the_user_expects_to_pay(tmp_path: Path)
     source = MJoinDataSource(CaseInsensitiveDict(options))
     batch = source.reader(source.schema())
     partitions = batch.partitions()
-    assert [p.task.plan.tree for p in partitions] == [((0, 1), 2)] and not partitions[0].task.plan.orders
+    assert [p.task.ledger.plan.tree for p in partitions] == [((0, 1), 2)] and not partitions[0].task.ledger.plan.orders
     found = pa.Table.from_batches([b for p in partitions for b in batch.read(p)])
     expected = results_of(scripted(chain(4), CHAIN, plan="(a b c)"), tmp_path)
     assert rows(found) == expected and expected
     alone = MJoinDataSource(CaseInsensitiveDict(scripted(chain(4), CHAIN)))
-    assert [p.task.plan.tree for p in alone.reader(alone.schema()).partitions()] == [(0, 1, 2)]
+    assert [p.task.ledger.plan.tree for p in alone.reader(alone.schema()).partitions()] == [(0, 1, 2)]

@@ -233,4 +233,6 @@ def test_the_schedule_is_in_the_offset_and_in_the_metrics(tmp_path: Path) -> Non
     shown = current.reportLatestOffset()["metrics"]
     assert (shown["streamScheduling"], shown["tupleScheduling"]) == ("sequential: n, a", "sequential")
     again = reader({**options, "goal": "rate"})
-    assert again.partitions(start, end)[0].task.plan.schedule == Schedule("sequential", (1, 0)), "as it was planned"
+    assert again.partitions(start, end)[0].task.ledger.plan.schedule == Schedule("sequential", (1, 0)), (
+        "as it was planned"
+    )

@@ -18,11 +18,11 @@ from spark_mjoin.driver.calibrate import DEFAULTS, save
 from spark_mjoin.driver.choice import HORIZON_SECONDS, Planner
 from spark_mjoin.driver.costs import Costs
 from spark_mjoin.driver.loading import load
-from spark_mjoin.driver.plan import Plan
 from spark_mjoin.errors import MJoinError, OptionError
 from spark_mjoin.explaining import drawing, sizes
 from spark_mjoin.explaining.explanation import Explanation, explained
 from spark_mjoin.model import JoinSpec
+from spark_mjoin.plan import Plan
 from spark_mjoin.state.table import Table
 from tests.harness import reader, scripted
 from tests.scripted import SCRIPTS

@@ -14,10 +14,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from spark_mjoin.driver.choice import Planner
-from spark_mjoin.driver.plan import Plan
 from spark_mjoin.engine import batch as task
 from spark_mjoin.join import orders
 from spark_mjoin.model import JoinSpec, Tree
+from spark_mjoin.plan import Plan
 from spark_mjoin.query.tree import is_connected, parse, render
 from tests.examples import examples
 from tests.harness import ABANDONED, CRASH, LIMITED, OK, TORN, Rows, consume, reader, rows, run, scripted
