@@ -1,6 +1,7 @@
 """A source whose arrivals are data: which rows come in which batch is written down by the test.
 
 `SCRIPTS[name]` is a list of Arrow tables, one per batch; an empty table is a batch in which the source has nothing.
+Once it is frozen all that is left comes at once, unless `maxRowsPerTrigger` is set, to whatever: then one by one.
 Registered as format `scripted` for tests that drive the reader in this process.
 """
 
@@ -38,7 +39,8 @@ class ScriptedSource:
 
     def latest(self, start: dict, limits: Limits, log: SourceLog) -> dict:
         last = len(SCRIPTS[self._script])
-        return {"batch": last if self._all_at_once else min(start["batch"] + 1, last)}
+        everything = self._all_at_once and limits.max_rows is None
+        return {"batch": last if everything else min(start["batch"] + 1, last)}
 
     def freeze(self, log: SourceLog) -> None:
         self._all_at_once = True

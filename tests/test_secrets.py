@@ -216,13 +216,12 @@ def test_no_error_of_a_file_system_shows_a_secret(
     current = reader(given)
     start = current.initialOffset()
     end = current.latestOffset(start, ReadAllAvailable())
-    partitions = current.partitions(start, end)
-    current._logs.clear()
+    partitions, again = current.partitions(start, end), reader(given)
     LeakyFileSystem.broken = kind
     act = {
         "load": lambda: reader(given),
-        "latestOffset": lambda: current.latestOffset(start, ReadAllAvailable()),
-        "partitions": lambda: current.partitions(start, end),
+        "latestOffset": lambda: again.latestOffset(start, ReadAllAvailable()),
+        "partitions": lambda: again.partitions(start, end),
         "read": lambda: [list(current.read(p)) for p in partitions],
         "metrics": current.reportLatestOffset,
         "explain": lambda: spark_mjoin.explain(given, state=given["stateLocation"], show=False),

@@ -16,6 +16,14 @@ from spark_mjoin.model import JoinSpec
 from spark_mjoin.state.progress import EARLIEST
 
 
+def newest(seen: Sequence[Sequence[int | None]]) -> list[int | None]:
+    """The largest event time of each input, from what every partition has seen of it.
+
+    No partition speaks for the others: one that is given its own rows alone has not seen all of them.
+    """
+    return [max((time for time in of if time is not None), default=None) for of in zip(*seen, strict=True)]
+
+
 def advance(
     spec: JoinSpec, before: Sequence[int | None], seen: Sequence[int | None], idle: Collection[int]
 ) -> tuple[int | None, ...]:

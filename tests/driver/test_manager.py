@@ -20,7 +20,7 @@ BUSHY = ((0, 1), (2, 3))
 def places(tree: Tree) -> list[OperatorSpec]:
     sources = {alias: scripts(keys=1)["a"] for alias in "abcd"}
     star = "SELECT a.k FROM a JOIN b ON a.k = b.k JOIN c ON a.k = c.k JOIN d ON a.k = d.k"
-    return list(layout(reader({**scripted(sources, star), "stateLocation": "unused"})._spec, tree))
+    return list(layout(reader({**scripted(sources, star), "stateLocation": "unused"}).session.spec, tree))
 
 
 @pytest.mark.parametrize(
@@ -46,7 +46,7 @@ def overflowed(state: Path, **options: str) -> Committed:
     for _ in range(8):
         next(steps)
     (manifest,) = run.manifests()
-    (place,) = layout(run.current._spec, (0, 1, 2))
+    (place,) = layout(run.current.session.spec, (0, 1, 2))
     return Committed(place, manifest["operators"][0])
 
 

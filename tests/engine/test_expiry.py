@@ -9,10 +9,10 @@ import pyarrow as pa
 import pytest
 
 from spark_mjoin import flush
-from spark_mjoin.doors import reader
 from spark_mjoin.engine import batch as task
 from spark_mjoin.errors import MemoryBudgetError, StateError
 from spark_mjoin.state.store import FAN_OUT, KEPT_VERSIONS
+from tests.clock import SetClock
 from tests.engine.test_overflow import Run
 from tests.harness import LIMITED, rows, run, scripted
 from tests.state.test_restart import Query
@@ -153,18 +153,16 @@ def test_the_disk_stays_flat_too(tmp_path: Path, policy: str) -> None:
 
 
 @pytest.mark.parametrize("silent", [False, True])
-def test_rows_leave_the_disk_where_nothing_is_owed(
-    tmp_path: Path, silent: bool, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_rows_leave_the_disk_where_nothing_is_owed(tmp_path: Path, silent: bool) -> None:
     """One input has one key, or nothing: buckets in which it has no row owe nothing, so no pass is ever due there."""
     few = [t.slice(0, 1).set_column(1, "k", pa.array([7])) for t in stream(2, 40)]
     given = {"a": stream(0, 40), "b": stream(1, 40), "c": few[:1] if silent else few}
-    now = [1000.0]
-    monkeypatch.setattr(reader.time, "monotonic", lambda: now[0])
-    run = Windowed(given, STAR, tmp_path, **timed(memory="100k", blockingThreshold="1", idleTimeout="15 seconds"))
+    clock = SetClock()
+    options = timed(memory="100k", blockingThreshold="1", idleTimeout="15 seconds")
+    run = Windowed(given, STAR, tmp_path, clock, **options)
     states = []
     for state in run.each_state():
-        now[0] += 10
+        clock.pass_by(10)
         states.append(state)
     run.check()
     assert sum(c["flushes"] for c in run.counts) > 10
@@ -256,16 +254,13 @@ def test_the_edges_of_a_window(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("timeout", [None, "30 seconds"])
-def test_an_idle_input_does_not_hold_the_others_back(
-    tmp_path: Path, timeout: str | None, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    now = [1000.0]
-    monkeypatch.setattr(reader.time, "monotonic", lambda: now[0])
+def test_an_idle_input_does_not_hold_the_others_back(tmp_path: Path, timeout: str | None) -> None:
+    clock = SetClock()
     given = {"a": stream(0, 40), "b": stream(1, 40), "c": stream(2, 5)}
-    run = Windowed(given, STAR, tmp_path, **timed(**({} if timeout is None else {"idleTimeout": timeout})))
+    run = Windowed(given, STAR, tmp_path, clock, **timed(**({} if timeout is None else {"idleTimeout": timeout})))
     states = []
     for step in run.steps():
-        now[0] += 10
+        clock.pass_by(10)
         states.append(step)
     rows_left = [sum(m["rows"]) - sum(m["dropped"]) for m in run.manifests()]
     if timeout is None:

@@ -13,13 +13,14 @@ import pyarrow as pa
 import pytest
 
 from spark_mjoin import flush
+from spark_mjoin.driver.clock import SYSTEM, Clock
 from spark_mjoin.engine import batch as task
 from spark_mjoin.engine import cleanup, disk, overflow
 from spark_mjoin.engine.disk import Part
 from spark_mjoin.errors import MemoryBudgetError, StateError
 from spark_mjoin.state.manifests import Manifests
 from spark_mjoin.state.store import FAN_OUT, KEPT_VERSIONS
-from tests.harness import ReadAllAvailable, Rows, duckdb_join, reader, rows, scripted
+from tests.harness import ReadAllAvailable, Rows, duckdb_join, point, reader, rows, scripted
 
 STAR = "SELECT a.k, a.v AS av, b.v AS bv, c.v AS cv FROM a JOIN b ON a.k = b.k JOIN c ON a.k = c.k"
 CHAIN = "SELECT a.k, a.v AS av, b.v AS bv, c.v AS cv FROM a JOIN b ON a.k = b.k JOIN c ON b.v = c.v"
@@ -50,12 +51,15 @@ def larger_arrivals(monkeypatch: pytest.MonkeyPatch) -> None:
 class Run:
     """A query driven batch by batch: its results and the counts of every batch."""
 
-    def __init__(self, given: dict[str, list[pa.Table]], query: str, state: Path, **options: str) -> None:
+    def __init__(
+        self, given: dict[str, list[pa.Table]], query: str, state: Path, clock: Clock = SYSTEM, **options: str
+    ) -> None:
         task._CACHE.clear()
+        self.clock = clock
         self.tables = {alias: pa.concat_tables(script) for alias, script in given.items()}
         self.query = query
         self.options = scripted(given, query, stateLocation=str(state), **options)
-        self.current = reader(self.options)
+        self.current = reader(self.options, self.clock)
         self.offset = self.current.initialOffset()
         self.results: list[pa.Table] = []
         self.counts: list[dict[str, Any]] = []
@@ -64,7 +68,7 @@ class Run:
         task._CACHE.clear()
         self.options |= changed
         self.options = {name: value for name, value in self.options.items() if value}
-        self.current = reader(self.options)
+        self.current = reader(self.options, self.clock)
 
     def steps(self) -> Iterator[dict[str, Any]]:
         """One batch after the other, until there is nothing to do; the counts of each, summed over partitions."""
@@ -73,7 +77,7 @@ class Run:
             if end == self.offset:
                 return
             produced = [b for p in self.current.partitions(self.offset, end) for b in self.current.read(p)]
-            self.results.append(pa.Table.from_batches(produced, self.current._spec.schema))
+            self.results.append(pa.Table.from_batches(produced, self.current.session.spec.schema))
             self.offset = end
             counts: dict[str, Any] = {}
             for manifest in self.manifests():
@@ -89,8 +93,8 @@ class Run:
         return self
 
     def manifests(self) -> list[dict[str, Any]]:
-        location = self.current._location(self.offset)
-        partitions = range(self.current._settings.partitions)
+        location = self.current.session.location(point(self.current, self.offset))
+        partitions = range(self.current.session.settings.partitions)
         return [Manifests(location, p).manifest(self.offset["version"]) for p in partitions]
 
     def check(self) -> None:
@@ -273,7 +277,7 @@ def test_a_replay_with_another_memory_gives_the_same_rows(tmp_path: Path) -> Non
     first = [b for p in run.current.partitions(run.offset, end) for b in run.current.read(p)]
     run.restart(memory="1m", flush="largest")
     again = [b for p in run.current.partitions(run.offset, end) for b in run.current.read(p)]
-    schema = run.current._spec.schema
+    schema = run.current.session.spec.schema
     found, expected = (rows(pa.Table.from_batches(batches, schema)) for batches in (again, first))
     assert not (found - expected or expected - found)
 

@@ -11,9 +11,11 @@ from pyspark.sql.datasource import CaseInsensitiveDict
 
 from spark_mjoin import flush
 from spark_mjoin.doors.datasource import MJoinDataSource
+from spark_mjoin.driver.clock import IDLE_SECONDS
 from spark_mjoin.engine import batch as task
 from spark_mjoin.errors import OptionError, PromiseError, StateError
 from spark_mjoin.state.store import KEPT_VERSIONS
+from tests.clock import SetClock
 from tests.engine.test_overflow import Run
 from tests.harness import LIMITED, ReadAllAvailable, reader, rows, run, scripted
 
@@ -311,7 +313,7 @@ def test_an_input_that_is_over_and_empty_ends_a_chain(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("promise", ["punctuation", "unique"])
-def test_rows_leave_when_inputs_are_idle(tmp_path: Path, promise: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_rows_leave_when_inputs_are_idle(tmp_path: Path, promise: str) -> None:
     """Though fewer punctuations have come than purgeEvery says: in a batch of its own, once."""
     schema = pa.schema([("k", pa.int64()), ("n", pa.int64()), ("p", pa.bool_())])
     data = pa.Table.from_pylist([{"k": k, "n": k, "p": False} for k in range(10)], schema)
@@ -320,10 +322,13 @@ def test_rows_leave_when_inputs_are_idle(tmp_path: Path, promise: str, monkeypat
     options = punctuated("a", "b", emitPunctuations="true")
     if promise == "unique":
         given, options = {"a": [data], "b": [data]}, {"source.b.unique": "k"}
-    run = Promising(given, TWO, tmp_path, **options)
+    clock = SetClock()
+    run = Promising(given, TWO, tmp_path, clock, **options)
     before = run.states()[-1]["rows"]
     assert before >= 10 and run.current.latestOffset(run.offset, ReadAllAvailable()) == run.offset, "not at once"
-    monkeypatch.setattr("spark_mjoin.doors.reader.IDLE_SECONDS", 0.0)
+    clock.pass_by(0.9 * IDLE_SECONDS)
+    assert run.current.latestOffset(run.offset, ReadAllAvailable()) == run.offset, "nor a little later"
+    clock.pass_by(0.1 * IDLE_SECONDS)
     states = run.states()
     assert len(states) == 1 and states[0]["rows"] == before - 10
     told = [r["k"] for t in run.results for r in t.to_pylist() if r.get("punctuation")]

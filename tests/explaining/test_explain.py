@@ -288,7 +288,7 @@ def test_the_plan_is_the_one_that_the_reader_chooses(tmp_path: Path) -> None:
     state = section(made, "RATES AND STATE")
     assert re.search(r"\(\w.*\) +intermediate +[\d,]+", state)
     # The reader's own plan of the first batch, as it is in the offset.
-    first = reader(options | {"stateLocation": str(tmp_path)})._planner.next_batch(
+    first = reader(options | {"stateLocation": str(tmp_path)}).session.planner.next_batch(
         Plan((0, 1, 2, 3)), [None], ["a"], [0.0] * 4, False
     )
     assert first.plan.tree == made.expectation.tree

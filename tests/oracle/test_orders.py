@@ -96,11 +96,11 @@ def test_orders_are_planned_with_the_offset(
     current = reader(options)
     start = current.initialOffset()
     planned, results, words, flushed = [], [], [], 0
-    with caplog.at_level(logging.INFO, "spark_mjoin.doors.reader"):
+    with caplog.at_level(logging.INFO, "spark_mjoin.driver.session"):
         while (end := json.loads(json.dumps(current.latestOffset(start, ReadAllAvailable())))) != start:
             planned.append(end.get("plan", {}).get("orders"))
             for partition in current.partitions(start, end):
-                results.append(pa.Table.from_batches(list(current.read(partition)), current._spec.schema))
+                results.append(pa.Table.from_batches(list(current.read(partition)), current.session.spec.schema))
             manifests = [Manifests(f"{tmp_path}/{end['query']}", p).manifest(end["version"]) for p in (0, 1)]
             words.append({manifest["orders"][0] for manifest in manifests})
             flushed += sum(manifest["batch"]["rowsFlushed"] for manifest in manifests)

@@ -49,7 +49,7 @@ def room_for_promises(room: str, options: dict[str, str]) -> Iterator[dict[str, 
     few_bytes = {"a few": 4200, "none": 0}[room]  # an index over strings has 4 KB at the least
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr("spark_mjoin.state.promises.FORGET_TO", 1.0)
-        patch.setattr("spark_mjoin.doors.reader._room_for_promises", lambda settings: few_bytes)
+        patch.setattr("spark_mjoin.driver.session.room_for_promises", lambda settings: few_bytes)
         yield options
 
 

@@ -42,7 +42,7 @@ def any_tree(spec: JoinSpec, seed: int) -> str:
 
 
 def spec_of(case: Case) -> JoinSpec:
-    return reader({**scripted(case.scripts, case.query), "stateLocation": "unused"})._spec
+    return reader({**scripted(case.scripts, case.query), "stateLocation": "unused"}).session.spec
 
 
 def tree_rows(case: Case, seed: int, **options: str) -> Rows:
@@ -91,7 +91,7 @@ def _changing(
                 worker.clear()
             current = reader(everything)
         found = [b for partition in current.partitions(start, end) for b in current.read(partition)]
-        yield pa.Table.from_batches(found, current._spec.schema)
+        yield pa.Table.from_batches(found, current.session.spec.schema)
         start, batch = end, batch + 1
 
 

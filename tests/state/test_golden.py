@@ -62,7 +62,7 @@ def step(state: Path, start: dict, kind: str) -> tuple[dict, pa.Table]:
     current = reader(options(state, kind))
     end = current.latestOffset(start, ReadAllAvailable())
     produced = [b for partition in current.partitions(start, end) for b in current.read(partition)]
-    return end, pa.Table.from_batches(produced, current._spec.schema)
+    return end, pa.Table.from_batches(produced, current.session.spec.schema)
 
 
 def write(directory: Path, kind: str) -> None:

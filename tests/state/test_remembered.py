@@ -28,7 +28,7 @@ def spec_of_two_keys() -> JoinSpec:
     """Key class 0 has words, 1 has strings."""
     given = pa.table({"n": [1], "k": [1], "s": ["a"], "p": [False]})
     options = {"source.a.punctuation": "p", "source.b.punctuation": "p", "stateLocation": "nowhere"}
-    spec: JoinSpec = reader(scripted({"a": [given], "b": [given]}, QUERY, **options))._spec
+    spec: JoinSpec = reader(scripted({"a": [given], "b": [given]}, QUERY, **options)).session.spec
     assert [domain.is_word for domain in spec.classes] == [True, False]
     return spec
 

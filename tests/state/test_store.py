@@ -57,7 +57,7 @@ def test_files_stay_few_and_rows_stay_whole(tmp_path: Path) -> None:
     assert len(versions) == KEPT_VERSIONS
     assert not [n for n in names if n.startswith(".")]
     assert len([n for n in names if n.startswith("rows-")]) <= 2 * (3 * (FAN_OUT - 1) + KEPT_VERSIONS)
-    spec = reader({**options(count), "stateLocation": str(tmp_path)})._spec
+    spec = reader({**options(count), "stateLocation": str(tmp_path)}).session.spec
     state = load(tmp_path, spec, count)
     whole = pa.concat_tables(batches(count))
     for table in state.root.tables:
@@ -151,7 +151,7 @@ def test_damage_is_found_and_named(tmp_path: Path, kind: str, damage: Callable[[
     task._CACHE.clear()
     victim = max(p for p in partition_directory(tmp_path).iterdir() if p.name.startswith(kind))
     healthy = victim.read_bytes()
-    spec = reader({**options(3), "stateLocation": str(tmp_path)})._spec
+    spec = reader({**options(3), "stateLocation": str(tmp_path)}).session.spec
     damage(victim)
     if kind == "version-" and damage is damage_remove:
         assert load(tmp_path, spec, 3).version == 2  # as if the batch had never ended: rebuilt from the input
