@@ -130,50 +130,46 @@ def divide(rates: Sequence[float], most: Sequence[float], row_bytes: Sequence[fl
         rest = [0.0 if i == first else cap for i, cap in enumerate(caps)]
         beginnings.append([a + b for a, b in zip(begun, shares(rest, memory - begun[first]), strict=True)])
 
-    def value(of: Sequence[float]) -> float:
-        return results(rates, [b / size for b, size in zip(of, row_bytes, strict=True)])
-
-    return max((_improved(begun, rates, caps, row_bytes, value) for begun in beginnings), key=value)
+    division = _Division(rates, caps, row_bytes)
+    return max(map(division.improved, beginnings), key=division.value)
 
 
-def _improved(
-    begun: Sequence[float],
-    rates: Sequence[float],
-    caps: Sequence[float],
-    row_bytes: Sequence[float],
-    value: Callable[[Sequence[float]], float],
-) -> list[float]:
-    """Move memory between two inputs at a time until nothing is gained."""
-    out, best = list(begun), value(begun)
-    for _ in range(ROUNDS):
-        for p, q in combinations(range(len(out)), 2):
-            both = out[p] + out[q]
-            out[p] = _first_of_two(p, q, both, out, rates, caps, row_bytes)
-            out[q] = both - out[p]
-        if value(out) <= best * GAIN:
-            break
-        best = value(out)
-    return out
+@dataclass(frozen=True)
+class _Division:
+    """Memory that is divided over windows: what each input can use, and what it gives for it."""
 
+    rates: Sequence[float]
+    caps: Sequence[float]  # bytes
+    row_bytes: Sequence[float]
 
-def _first_of_two(
-    p: int,
-    q: int,
-    both: float,
-    of: Sequence[float],
-    rates: Sequence[float],
-    caps: Sequence[float],
-    row_bytes: Sequence[float],
-) -> float:
-    """The best part of p in what p and q have together: the sum is c + a W_p + b W_q + m W_p W_q."""
-    rest = {j: of[j] / row_bytes[j] for j in range(len(of)) if j not in (p, q)}
-    apart = math.prod(rest.values())
-    a, b = rates[q] * apart / row_bytes[p], rates[p] * apart / row_bytes[q]
-    m = sum(rates[i] * math.prod(r for j, r in rest.items() if j != i) for i in rest) / row_bytes[p] / row_bytes[q]
-    low, high = max(0.0, both - caps[q]), min(caps[p], both)
-    if m > 0:
-        return min(max(both / 2 + (a - b) / (2 * m), low), high)
-    return of[p] if a == b else high if a > b else low
+    def value(self, of: Sequence[float]) -> float:
+        """The rate of results, given the bytes of each window."""
+        return results(self.rates, [b / size for b, size in zip(of, self.row_bytes, strict=True)])
+
+    def improved(self, begun: Sequence[float]) -> list[float]:
+        """Move memory between two inputs at a time until nothing is gained."""
+        out, best = list(begun), self.value(begun)
+        for _ in range(ROUNDS):
+            for p, q in combinations(range(len(out)), 2):
+                both = out[p] + out[q]
+                out[p] = self._first_of_two(p, q, out)
+                out[q] = both - out[p]
+            if self.value(out) <= best * GAIN:
+                break
+            best = self.value(out)
+        return out
+
+    def _first_of_two(self, p: int, q: int, of: Sequence[float]) -> float:
+        """The best part of p in what p and q have together: the sum is c + a W_p + b W_q + m W_p W_q."""
+        rates, caps, size, both = self.rates, self.caps, self.row_bytes, of[p] + of[q]
+        rest = {j: of[j] / size[j] for j in range(len(of)) if j not in (p, q)}
+        apart = math.prod(rest.values())
+        a, b = rates[q] * apart / size[p], rates[p] * apart / size[q]
+        m = sum(rates[i] * math.prod(r for j, r in rest.items() if j != i) for i in rest) / size[p] / size[q]
+        low, high = max(0.0, both - caps[q]), min(caps[p], both)
+        if m > 0:
+            return min(max(both / 2 + (a - b) / (2 * m), low), high)
+        return of[p] if a == b else high if a > b else low
 
 
 def divide_all(

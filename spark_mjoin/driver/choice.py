@@ -135,7 +135,8 @@ class Planner:
         current = before.tree if any(committed) else None
         room, most = self._room(committed, statistics.rows), self._most_stored()
         wanted = None if self.settings.plan is None else trees.parse(self.settings.plan, self.spec)
-        return decompose.choose(self.spec, statistics, self.costs, HORIZON_SECONDS, current, most, wanted, room)
+        given = decompose.Circumstances(HORIZON_SECONDS, current, wanted, most, room)
+        return decompose.choose(self.spec, statistics, self.costs, given)
 
     def _most_stored(self) -> float:
         """How many intermediate rows there may be, over the rows of inputs."""

@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from spark_mjoin.driver.choice import Planner
-from spark_mjoin.driver.costs import forecast
+from spark_mjoin.driver.costs import Period, forecast
 from spark_mjoin.explaining import drawing, sizes
 from spark_mjoin.explaining.drawing import INDENT, count, share, size
 from spark_mjoin.explaining.expected import ASSUMED, GIVEN, MEASURED, Expectation
@@ -127,7 +127,7 @@ def _results(expected: Expectation, seen: Observed, believed: Statistics) -> lis
             needed += sizes.state_bytes(input, rows, widths, tracked, settings.partitions)
     rate = "?"
     if any(believed.rates) and not spec.windowed:
-        rate = count(forecast(spec, believed, seen.tree, expected.costs, 1.0, steps=1).rate(1.0))
+        rate = count(forecast(spec, believed, seen.tree, expected.costs, Period(1.0, steps=1)).rate(1.0))
     results, rows_there = believed.size(frozenset(range(len(spec.inputs)))), sum(believed.rows) + intermediate
     figures = [count(results), rate, count(rows_there), count(intermediate), size(needed)]
     if spec.windowed:
