@@ -33,7 +33,7 @@ from benchmarks.paper.machine import Work
 from benchmarks.paper.outcome import Check, Outcome, Panel, at_least, at_most
 from benchmarks.paper.virtual import Run, Simulation, scratch
 from spark_mjoin.config import Options
-from spark_mjoin.driver.admission import Load, Parts, Promise
+from spark_mjoin.driver.admission import DelayLimit, Load, Parts
 from spark_mjoin.driver.allocation import Flexible, MemoryParts, decide
 from spark_mjoin.driver.watermarks import advance
 from spark_mjoin.engine.pipeline import Pipeline
@@ -155,7 +155,7 @@ def controlled(
 
 
 class _Controller(_Simulation):
-    """Plans each batch from what it measured of those before, as `reader.MJoinStreamReader._admission` does."""
+    """Plans each batch from what it measured of those before, as `driver.session` does."""
 
     takes_all = True  # a query without limits takes whatever is there
 
@@ -183,9 +183,9 @@ class _Controller(_Simulation):
         if self._batch is not None:
             self._load.note(*self._batch)
         before = self._admission if self._batch is not None and self._admission != _EVERYTHING else None
-        promise = None if self._service is None else Promise()
+        limit = None if self._service is None else DelayLimit()
         flexible = Flexible.of(self._spec, self._memory_bytes, self._committed()) if self._memory_bytes else None
-        found = decide(self._load, (before, self.memory_parts), arrived or 0.0, promise, self._least, flexible)
+        found = decide(self._load, (before, self.memory_parts), arrived or 0.0, limit, self._least, flexible)
         self.changes += self.memory_parts is not None and found[1] != self.memory_parts
         self._admission, self.memory_parts = found
         self._room = None if self.memory_parts is None else Room(self._memory_bytes, self.memory_parts)

@@ -24,7 +24,7 @@ from dataclasses import dataclass
 from itertools import combinations
 from typing import Any
 
-from spark_mjoin.driver.admission import LEAST_PARTS, Load, Parts, Promise, admit, shares
+from spark_mjoin.driver.admission import LEAST_PARTS, DelayLimit, Load, Parts, admit, shares
 from spark_mjoin.model import WHOLE, JoinSpec
 
 HORIZON_SECONDS = 600.0  # longer windows are not planned for: the part that is let in must fill them in this time
@@ -69,17 +69,17 @@ def decide(
     load: Load,
     before: tuple[Parts | None, MemoryParts | None],
     seconds: float | None,
-    promise: Promise | None,
+    limit: DelayLimit | None,
     least: Sequence[float],
     flexible: Flexible | None,
 ) -> tuple[Parts, MemoryParts | None]:
     """How much of each input the next batch lets in, and which part of the memory its window gets.
 
-    As driver.admission.admit; without a promise nothing is shed. Where windows must be shortened as well, both are
+    As driver.admission.admit; without a limit nothing is shed. Where windows must be shortened as well, both are
     chosen together. What is in force stays unless something is BETTER.
     """
     everything = (WHOLE,) * load.inputs
-    parts = everything if promise is None else admit(load, before[0], seconds, promise, least)
+    parts = everything if limit is None else admit(load, before[0], seconds, limit, least)
     if flexible is None:
         return parts, None
     rates = load.rates or load.offered

@@ -201,7 +201,8 @@ class Planner:
                 current = before.access[place.number] if before.tree == tree and before.access else ()
                 of_orders = before.orders[place.number] if before.orders else ()
                 active = self.settings.expiry == "active" or self.settings.overflow == "fail"
-                own, made = access.plan_access(place, figures, of_orders, wanted, current, self.costs, active, briefly)
+                used, rules = access.Used(of_orders, current), access.Rules(wanted, active, briefly)
+                own, made = access.plan_access(place, figures, used, rules, self.costs)
             planned.append(own)
             choices += made
         return tuple(planned), choices

@@ -28,7 +28,7 @@ import pyarrow as pa
 
 from spark_mjoin import filesystem, metrics
 from spark_mjoin.driver import access, scheduling, watermarks
-from spark_mjoin.driver.admission import Parts, Promise, least_fractions
+from spark_mjoin.driver.admission import DelayLimit, Parts, least_fractions
 from spark_mjoin.driver.allocation import Flexible, decide
 from spark_mjoin.driver.calibrate import calibrated
 from spark_mjoin.driver.choice import Planned, Planner, has_overflowed, has_spilled, room_of
@@ -267,7 +267,7 @@ class Session:
             self.pace.load,
             (before.admission, None if before.room is None else before.room.parts),
             None if self._ended else seconds,
-            Promise(settings.max_delay, settings.min_recall) if sheds else None,
+            DelayLimit(settings.max_delay, settings.min_recall) if sheds else None,
             least_fractions(committed.whole, len(self.spec.inputs)),
             None if memory is None else Flexible.of(self.spec, memory, committed.whole),
         )

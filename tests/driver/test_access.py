@@ -8,7 +8,19 @@ import pytest
 
 from spark_mjoin.config import Options
 from spark_mjoin.driver import access
-from spark_mjoin.driver.access import Direction, Target, Wanted, choose, cost, indexing, plan_access, scanning
+from spark_mjoin.driver.access import (
+    Direction,
+    Group,
+    Rules,
+    Target,
+    Used,
+    Wanted,
+    choose,
+    cost,
+    indexing,
+    plan_access,
+    scanning,
+)
 from spark_mjoin.driver.costs import Costs
 from spark_mjoin.errors import OptionError
 from spark_mjoin.join import operator
@@ -83,7 +95,7 @@ def test_a_chunk_is_what_probes_together() -> None:
 
 
 def chosen(target: Target, chunks: float, current: frozenset[int] = frozenset(), said: str = "auto") -> access.Choice:
-    return choose(plan(), target, [Direction(0, 1, (0,), 10 * chunks, chunks)], {0: said}, current, HERE)
+    return choose(plan(), Group(target, [Direction(0, 1, (0,), 10 * chunks, chunks)], {0: said}, current), HERE)
 
 
 MOVING = Target(rows=1_000_000, arrivals=100_000, purges=0.3)
@@ -126,9 +138,9 @@ def test_an_index_that_is_there_for_one_is_there_for_all() -> None:
     """Rows of a come often and look up: then c may look up as well, though alone it would scan."""
     often, seldom = Direction(0, 1, (0,), 1000.0, 10.0), Direction(2, 1, (0,), 10.0, 1.0)
     said = {0: "auto", 2: "auto"}
-    assert choose(plan(STAR), MOVING, [often, seldom], said, frozenset(), HERE).scans == frozenset()
-    assert choose(plan(STAR), MOVING, [seldom], {2: "auto"}, frozenset(), HERE).scans == {2}
-    forced = choose(plan(STAR), MOVING, [often, seldom], {0: "scan", 2: "auto"}, frozenset(), HERE)
+    assert choose(plan(STAR), Group(MOVING, [often, seldom], said), HERE).scans == frozenset()
+    assert choose(plan(STAR), Group(MOVING, [seldom], {2: "auto"}), HERE).scans == {2}
+    forced = choose(plan(STAR), Group(MOVING, [often, seldom], {0: "scan", 2: "auto"}), HERE)
     assert forced.scans == {0, 2}
 
 
@@ -143,9 +155,8 @@ def figures(rows: tuple[int, int], arrivals: tuple[int, int], chunks: tuple[floa
     return {"rows": list(rows), "edges": edges, "progress": {"dropped": [dropped, dropped]}}
 
 
-def scans_of(manifests: list[Mapping[str, Any]], **given: Any) -> set[tuple[int, int]]:
-    of = {"planned": (), "wanted": Wanted(), "current": (), "costs": HERE} | given
-    return set(plan_access(place(), manifests, **of)[0])
+def scans_of(manifests: list[Mapping[str, Any]]) -> set[tuple[int, int]]:
+    return set(plan_access(place(), manifests, Used(), Rules(), HERE)[0])
 
 
 def test_access_is_planned_from_counts_of_probes() -> None:
@@ -160,7 +171,7 @@ def test_what_cannot_pay_is_not_looked_at_any_closer() -> None:
     slow = figures((1000, 1_000_000), (20, 400_000), (2, 8), dropped=1)
 
     def brief(of: Any, current: tuple[tuple[int, int], ...] = ()) -> tuple[Any, bool]:
-        scans, choices = plan_access(place(), [of], (), Wanted(), current, HERE, briefly=True)
+        scans, choices = plan_access(place(), [of], Used((), current), Rules(briefly=True), HERE)
         return scans, bool(choices)
 
     assert brief(often) == ((), False)
@@ -181,7 +192,7 @@ def test_partitions_read_the_same_chunks() -> None:
     """Each of four partitions has a quarter of the rows and of the arrivals, and all the chunks."""
     part = figures((250, 250_000), (5, 100_000), (2, 8), dropped=1)
     assert scans_of([part] * 4) == {(0, 1)}
-    assert [c.directions[0].chunks for c in plan_access(place(), [part] * 4, (), Wanted(), (), HERE)[1]] == [8, 2]
+    assert [c.directions[0].chunks for c in plan_access(place(), [part] * 4, Used(), Rules(), HERE)[1]] == [8, 2]
 
 
 def test_counts_from_before_chunks_were_counted_are_no_evidence() -> None:

@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from spark_mjoin.config import Options
-from spark_mjoin.driver.admission import Load, Promise
+from spark_mjoin.driver.admission import DelayLimit, Load
 from spark_mjoin.driver.allocation import Flexible, decide, divide, divide_all, results
 from spark_mjoin.model import WHOLE
 from spark_mjoin.query.graph import plan_join
@@ -146,17 +146,17 @@ def test_an_input_that_pauses_keeps_what_the_others_meet() -> None:
 def test_with_too_little_of_both_one_input_is_stored_and_the_other_probes() -> None:
     """Section 4.3, four variables: against equal division of both, as figure 10."""
     load, windows = loaded([1000.0, 1000.0], 100.0), flexible(500, (MINUTE, False), (MINUTE, False))
-    parts, memory = decide(load, (None, None), 10.0, Promise(max_delay=10.0), [1, 1], windows)
+    parts, memory = decide(load, (None, None), 10.0, DelayLimit(max_delay=10.0), [1, 1], windows)
     stored = memory.index(max(memory))
     assert memory[stored] > 0.95 and parts[1 - stored] > 5 * parts[stored]
     assert sum(parts) / WHOLE * 1000 == pytest.approx(100, rel=0.02)
-    again = decide(load, (parts, memory), 10.0, Promise(max_delay=10.0), [1, 1], windows)
+    again = decide(load, (parts, memory), 10.0, DelayLimit(max_delay=10.0), [1, 1], windows)
     assert again[1] == memory and again[0] == pytest.approx(parts, rel=0.02)
 
 
 def test_where_windows_fit_only_admission_is_shared() -> None:
     load, windows = loaded([800.0, 200.0], 100.0), flexible(10**6, (MINUTE, False), (MINUTE, False))
-    parts, _ = decide(load, (None, None), 10.0, Promise(max_delay=10.0), [1, 1], windows)
+    parts, _ = decide(load, (None, None), 10.0, DelayLimit(max_delay=10.0), [1, 1], windows)
     assert [r * p / WHOLE for r, p in zip([800, 200], parts, strict=True)] == pytest.approx([50, 50], rel=0.02)
 
 
@@ -173,7 +173,7 @@ def test_flexible_windows_of_a_join() -> None:
 def test_five_inputs_are_decided_in_good_time() -> None:
     load, windows = loaded([100.0, 200, 300, 400, 500], 200.0), flexible(5000, *[(MINUTE, False)] * 5)
     began = time.perf_counter()
-    parts, memory = decide(load, (None, None), 10.0, Promise(max_delay=10.0), [1.0] * 5, windows)
+    parts, memory = decide(load, (None, None), 10.0, DelayLimit(max_delay=10.0), [1.0] * 5, windows)
     assert time.perf_counter() - began < 20 and sum(memory) == pytest.approx(1, abs=0.01)
     assert sum(r * p for r, p in zip(load.rates, parts, strict=True)) / WHOLE == pytest.approx(200, rel=0.05)
 

@@ -2,7 +2,7 @@
 
 import pytest
 
-from spark_mjoin.driver.admission import Promise
+from spark_mjoin.driver.admission import DelayLimit
 from spark_mjoin.driver.allocation import decide
 from spark_mjoin.driver.clock import IDLE_SECONDS, SMOOTHING, SPARK_SECONDS, SYSTEM, Pace, Worked
 from spark_mjoin.model import WHOLE
@@ -99,7 +99,7 @@ def overloaded(clock: SetClock, work_seconds: float) -> tuple[int, ...]:
                 work = work_seconds * sum(rows) / 200
                 began = clock.time() - 10  # as soon as it was planned
                 pace.learn_load(Worked(rows, began, began + work), parts)
-            parts = decide(pace.load, (parts, None), pace.plans_load(), Promise(), (1.0, 1.0), None)[0]
+            parts = decide(pace.load, (parts, None), pace.plans_load(), DelayLimit(), (1.0, 1.0), None)[0]
         clock.pass_by(9)
     return parts
 
