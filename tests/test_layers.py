@@ -22,6 +22,8 @@ LAYERS = [
     "sources",
     "kernel",
     "metrics",
+    "counts",
+    "evidence",
     "config",
     "filesystem",
     "schema",

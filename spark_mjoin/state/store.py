@@ -441,7 +441,8 @@ class StateStore(Manifests):
             body["learned"] = edges_to_json(state.learned)
         if state.since:
             body["since"] = state.since
-        written = checked_json.publish(self.directory, manifest_name(version), attempt, body)
+        written = checked_json.text_of(body)
+        checked_json.publish(self.directory, manifest_name(version), attempt, written)
         found = self.text(version)
         goes_on = found == written or self._adopt(state, self.parsed(version, found), body, lenient)
         if goes_on:

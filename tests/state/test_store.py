@@ -168,7 +168,9 @@ def test_an_unknown_format_is_refused_by_number(tmp_path: Path) -> None:
     body = json.loads(manifest.read_bytes().split(b" ", 1)[1])
     location = Directory(str(partition_directory(tmp_path)))
     manifest.unlink()
-    store_module.checked_json.publish(location, manifest.name, "test", {**body, "format": 99})
+    store_module.checked_json.publish(
+        location, manifest.name, "test", store_module.checked_json.text_of({**body, "format": 99})
+    )
     with pytest.raises(StateError, match="format 99"):
         StateStore(str(partition_directory(tmp_path).parent), 0).manifest(1)
 
