@@ -155,8 +155,12 @@ class BatchCounts:
     standing: Standing = Standing()
 
     @property
+    def phases(self) -> tuple[PhaseCounts, PhaseCounts, PhaseCounts]:
+        return self.memory_to_memory, self.disk_to_memory, self.disk_to_disk
+
+    @property
     def rows_out(self) -> int:
-        return self.memory_to_memory.rows + self.disk_to_memory.rows + self.disk_to_disk.rows
+        return sum(phase.rows for phase in self.phases)
 
     def work(self, operator: int = 0) -> WorkCounts:
         """Of arrivals at one operator of the plan: the planner learns from these."""
@@ -164,15 +168,13 @@ class BatchCounts:
 
     def taken(self) -> Taken:
         """What the planner learns from."""
-        phases = (self.memory_to_memory, self.disk_to_memory, self.disk_to_disk)
-        return Taken(tuple(self.rows_in), self.began, *(phase.ms for phase in phases))
+        return Taken(tuple(self.rows_in), self.began, *(phase.ms for phase in self.phases))
 
     def done(self) -> Done:
         """What people read."""
-        phases = (self.memory_to_memory, self.disk_to_memory, self.disk_to_disk)
-        in_memory, to_memory, to_disk = (Phase(phase.rows, phase.work.probes) for phase in phases)
+        in_memory, to_memory, to_disk = (Phase(phase.rows, phase.work.probes) for phase in self.phases)
         below = Phase(probes=sum(work.probes for work in self.below.values()))
-        works = (*(phase.work for phase in phases), *self.below.values(), self.purging)
+        works = (*(phase.work for phase in self.phases), *self.below.values(), self.purging)
         operations = (Operations(work.hashes, work.moves, work.comparisons) for work in works)
         return Done(
             in_memory + below,

@@ -51,10 +51,11 @@ from spark_mjoin.driver import access, scheduling
 from spark_mjoin.driver.admission import Load, Parts, Promise, least_fractions
 from spark_mjoin.driver.allocation import Flexible, MemoryParts, decide
 from spark_mjoin.driver.calibrate import calibrated
-from spark_mjoin.driver.choice import Planned, Planner, has_overflowed, has_spilled, room_of, tree_of
+from spark_mjoin.driver.choice import Planned, Planner, room_of
 from spark_mjoin.driver.plan import Plan
 from spark_mjoin.driver.watermarks import advance
 from spark_mjoin.errors import OptionError, StateError
+from spark_mjoin.evidence import rows_in
 from spark_mjoin.model import (
     PROMISES_SHARE,
     WHOLE,
@@ -73,7 +74,7 @@ from spark_mjoin.redaction import Secrets, public, public_value
 from spark_mjoin.sources.memory_log import MemoryLog
 from spark_mjoin.sources.protocol import Limits, Source
 from spark_mjoin.state import meaning
-from spark_mjoin.state.manifests import Manifests
+from spark_mjoin.state.manifest import Manifest, Manifests
 from spark_mjoin.state.source_log import DurableLog
 
 Offset = dict[str, Any]
@@ -238,7 +239,8 @@ class MJoinStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     def _may_have_debt(self, start: Offset) -> bool:
         """Whether there may be disk work left: with a budget, or where a query goes on that had one before."""
         if self._spilled is None:
-            self._spilled = bool(self._settings.memory_bytes) or any(map(has_spilled, self._manifests(start)))
+            budget = bool(self._settings.memory_bytes)
+            self._spilled = budget or any(m is not None and m.spilled for m in self._manifests(start))
         return self._spilled
 
     def _has_time_to_purge(self, start: Offset) -> bool:
@@ -248,7 +250,7 @@ class MJoinStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         since, self._idle_since = self._idle_since, self._idle_since or time.monotonic()
         if not self._ended and (since is None or time.monotonic() - since < IDLE_SECONDS):
             return False
-        if any(m["batch"].get("purgePending", False) for m in self._committed(start)):
+        if any(m.held.purge_pending for m in self._committed(start)):
             return True
         self._purged = start["version"]
         return False
@@ -259,7 +261,7 @@ class MJoinStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         if start == self._batch and certain:
             seconds, found = time.monotonic() - self._times[1], [m for m in manifests if m is not None]
             self._rates.note(found, seconds)
-            all_committed = len(found) == len(manifests) and all(m["version"] == start["version"] for m in found)
+            all_committed = len(found) == len(manifests) and all(m.version == start["version"] for m in found)
             if self._may_have_debt(start) and all_committed:
                 self._spare.note(found, self._written(start), seconds)
         before, rates = self._planned_at(start), self._rates.smoothed
@@ -281,7 +283,9 @@ class MJoinStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             waits = [now - self._delivered[spec.sources[i.source].alias] for i in spec.inputs]
             limit = settings.idle_seconds
             idle = [i for i, seconds in enumerate(waits) if limit is not None and seconds > limit]
-            marks = advance(spec, marks, committed[0]["operators"][0]["progress"]["seen"], idle)
+            progress = committed[0].root.progress
+            assert progress is not None
+            marks = advance(spec, marks, progress.seen, idle)
         return Expiry(marks, settings.expiry == "active" or settings.overflow == "fail")
 
     def _admission(self, start: Offset) -> tuple[Parts | None, Room | None]:
@@ -296,18 +300,18 @@ class MJoinStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         committed = self._committed(start)
         if start["version"] and not committed:
             return before.admission, before.room
-        if memory is not None and any(map(has_overflowed, committed)):
+        if memory is not None and any(m.overflowed for m in committed):
             raise StateError(
                 f"option 'overflow': '{settings.overflow}' cannot go on from a state with rows on disk. Run the query "
                 "with 'spill', or with a new checkpoint"
             )
         if start == self._batch:
             self._overload.note(committed, before.admission, self._written(start))
-        flexible = None if memory is None else Flexible.of(self._spec, memory, committed)
+        flexible = None if memory is None else Flexible.of(self._spec, memory, [m.held for m in committed])
         parts, of_memory = self._overload.decide(
             (before.admission, None if before.room is None else before.room.parts),
             Promise(settings.max_delay, settings.min_recall) if sheds else None,
-            least_fractions(committed, len(self._spec.inputs)),
+            least_fractions([m.held for m in committed], len(self._spec.inputs)),
             flexible,
             self._ended,
         )
@@ -318,9 +322,9 @@ class MJoinStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         room = None if memory is None else Room(memory, of_memory)
         return None if parts == self._everything else parts, room
 
-    def _committed(self, start: Offset) -> list[dict[str, Any]]:
+    def _committed(self, start: Offset) -> list[Manifest]:
         """The manifests of all partitions at an offset; none where one of them is missing."""
-        found = [m for m in self._manifests(start) if m is not None and m["version"] == start["version"]]
+        found = [m for m in self._manifests(start) if m is not None and m.version == start["version"]]
         return found if len(found) == self._settings.partitions else []
 
     def _written(self, offset: Offset) -> float:
@@ -331,9 +335,9 @@ class MJoinStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     def _planned_at(self, offset: Offset) -> Plan:
         return Plan.from_json(offset.get("plan", {}), len(self._spec.inputs))
 
-    def _manifests(self, offset: Offset) -> list[dict[str, Any] | None]:
+    def _manifests(self, offset: Offset) -> list[Manifest | None]:
         """The newest manifest of every partition that is not past an offset."""
-        found: list[dict[str, Any] | None] = []
+        found: list[Manifest | None] = []
         for p in range(self._settings.partitions):
             store = Manifests(self._location(offset), p)
             version = offset["version"]
@@ -375,12 +379,12 @@ class MJoinStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             source.behind(batch["positions"][described.alias], found)
             for (described, source), found in zip(self._with_specs(), logs, strict=True)
         ]
-        plan = trees.render(tree_of(manifests[0]), aliases) if manifests else None
+        plan = trees.render(manifests[0].tree, aliases) if manifests else None
         planned = self._planned_at(batch)
         used = access.describe(self._spec, planned.of_partition(0, 1))
         turns = scheduling.render(planned.schedule, aliases), planned.schedule.tuples
-        counted = metrics.report(manifests, aliases, self._settings.memory_bytes, now - before, plan, used, turns)
-        return counted | metrics.lag(behind)
+        shown = metrics.Shown(self._settings.memory_bytes, now - before, plan, used, turns)
+        return metrics.report(manifests, aliases, shown) | metrics.lag(behind)
 
     # --- partitions ------------------------------------------------------------------------------------------
 
@@ -511,9 +515,9 @@ class _Rates:
 
     smoothed: list[float]
 
-    def note(self, manifests: Sequence[Mapping[str, Any]], seconds: float) -> None:
+    def note(self, manifests: Sequence[Manifest], seconds: float) -> None:
         """A batch is over, for whose input so many seconds were taken; one without any says nothing."""
-        rows = [sum(of) for of in zip(*(m["batch"]["rowsIn"] for m in manifests), strict=True)]
+        rows = rows_in(m.taken for m in manifests)
         if any(rows) and seconds > 0:
             share = 0.3 if any(self.smoothed) else 1.0
             pairs = zip(self.smoothed, rows, strict=True)
@@ -532,13 +536,13 @@ class _Spare:
 
     of_last_batch: float = 0.0
 
-    def note(self, committed: Sequence[Mapping[str, Any]], written: float, seconds: float) -> None:
+    def note(self, committed: Sequence[Manifest], written: float, seconds: float) -> None:
         """A batch is over, was written at some time, and was planned so many seconds ago; one of ticks says nothing."""
-        counts = [manifest["batch"] for manifest in committed]
-        if not any(sum(batch["rowsIn"]) for batch in counts):
+        taken = [manifest.taken for manifest in committed]
+        if not any(each.rows for each in taken):
             return
-        on_disk = max(batch["diskToMemoryTimeMs"] + batch["diskToDiskTimeMs"] for batch in counts) / 1000
-        worked = written - min(batch["began"] for batch in counts)
+        on_disk = max(each.disk_ms for each in taken) / 1000
+        worked = written - min(each.began for each in taken)
         idle, arrivals = seconds - _SPARK_SECONDS - worked, max(worked - on_disk, _CLOCKS_DIFFER)
         self.of_last_batch = (idle + on_disk if idle > 0 else 0.0) / arrivals
 
@@ -563,10 +567,10 @@ class _Overload:
         yield
         self._looked = self._looking
 
-    def note(self, committed: Sequence[Mapping[str, Any]], parts: Parts | None, written: float) -> None:
+    def note(self, committed: Sequence[Manifest], parts: Parts | None, written: float) -> None:
         """The last batch is over, and was written at some time."""
-        began = min(manifest["batch"]["began"] for manifest in committed)
-        taken = [sum(of) for of in zip(*(m["batch"]["rowsIn"] for m in committed), strict=True)]
+        began = min(manifest.taken.began for manifest in committed)
+        taken = rows_in(manifest.taken for manifest in committed)
         everything = (WHOLE,) * len(taken)
         overhead = max(0.0, began - self._planned)
         worked = max(written - began, _CLOCKS_DIFFER)
