@@ -24,7 +24,8 @@ from benchmarks.paper.inputs import Stream
 from benchmarks.paper.machine import Work
 from benchmarks.paper.virtual import Run, Simulation, scratch
 from spark_mjoin.config import Options
-from spark_mjoin.driver import manager
+from spark_mjoin.counts import BatchCounts
+from spark_mjoin.driver.manager import Committed, decide
 from spark_mjoin.driver.watermarks import advance
 from spark_mjoin.engine import arrival, cleanup, overflow, reactive
 from spark_mjoin.engine.retention import expiry, purge
@@ -32,7 +33,6 @@ from spark_mjoin.join.operator import produce
 from spark_mjoin.join.orders import Probing, Targets, choose_all, order_of, probe_order
 from spark_mjoin.join.statistics import Statistics
 from spark_mjoin.join.windows import Windows
-from spark_mjoin.metrics import BatchCounts
 from spark_mjoin.model import DiskWork, Expiry, JoinSpec, ProbeOrder, Purging
 from spark_mjoin.plan import Overflow
 from spark_mjoin.query.graph import plan_join
@@ -117,27 +117,22 @@ class _Operator:
             if purge.is_due(state, self.purging) or (full and purge.is_pending(state)):
                 purge.sweep(state, self.purging, self.counts, all_of_them=full)
         if self.overflow is not None and overflow.is_over(self.alone, self.overflow):
-            flushed = self.counts.rows_flushed
+            flushed = self.counts.evicted.rows
             overflow.make_room(self.alone, self.overflow, self.store, 1, "run", self.counts)
-            self.disk_rows += self.counts.rows_flushed - flushed
+            self.disk_rows += self.counts.evicted.rows - flushed
 
     def disk_work(self, ended: bool) -> DiskWork | None:
         """The most promising piece of disk work, as the state manager sees it."""
         if self.overflow is None or not self.state.residency.overflowed():
             return None
-        figures = {
-            "residency": self.state.residency.to_json(),
-            "groups": self.state.groups.to_json(),
-            "segments": [segment.to_json() for segment in self.state.segments],
-        }
-        alone = manager.Committed(self.state.place, figures)
-        return next(iter(manager.decide([alone], 1, frozenset(), ended).work), None)
+        committed = Committed(self.state.place, self.state.figures())
+        return next(iter(decide([committed], 1, frozenset(), ended).work), None)
 
     def perform(self, work: DiskWork) -> Iterator[pa.RecordBatch]:
         assert self.overflow is not None
         state, groups, area = self.state, self.state.groups, overflow.work_area(self.overflow)
         for number in range(len(state.tables)):
-            self.store.save(state, number, 1, "run")
+            self.store.rows.save(state, number, 1, "run")
         if work.visited is not None:
             self.disk_rows += int(groups.disk[work.visited, list(work.buckets)].sum())
             phase = self.counts.disk_to_memory
@@ -259,7 +254,7 @@ class _Simulation(Simulation):
         return sum((operator.work() for operator in self._operators), Work())
 
     def rows_flushed(self) -> int:
-        return sum(operator.counts.rows_flushed for operator in self._operators)
+        return sum(operator.counts.evicted.rows for operator in self._operators)
 
     def comparisons(self) -> tuple[int, ...]:
         return tuple(self._operators[-1].comparisons)

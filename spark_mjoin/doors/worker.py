@@ -22,7 +22,7 @@ from pyspark.accumulators import AccumulatorParam, _deserialize_accumulator
 from spark_mjoin import metrics
 from spark_mjoin.model import JoinSpec
 from spark_mjoin.redaction import Secrets
-from spark_mjoin.state.manifests import Manifests
+from spark_mjoin.state.manifest import Manifests
 from spark_mjoin.task import PartitionTask
 
 SENT_AHEAD_BYTES = 4 << 20  # of results that Spark has not read yet

@@ -32,7 +32,6 @@ import math
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
 
 from spark_mjoin.driver.costs import Costs
 from spark_mjoin.errors import OptionError, listed, nearest
@@ -41,6 +40,7 @@ from spark_mjoin.join.statistics import Statistics
 from spark_mjoin.model import CHUNK_ROWS, LAZY, Access, JoinSpec, OperatorSpec, ProbeOrder
 from spark_mjoin.plan import Plan
 from spark_mjoin.query import tree as trees
+from spark_mjoin.state.manifest import OperatorFigures
 
 AUTO, HASH, SCAN = "auto", "hash", "scan"
 GROWTH = 16.0  # as often must the rows of an input that grows be scanned for less, to begin with it
@@ -252,7 +252,7 @@ class Rules:
 
 
 def plan_access(
-    place: OperatorSpec, figures: Sequence[Mapping[str, Any]], used: Used, rules: Rules, costs: Costs
+    place: OperatorSpec, figures: Sequence[OperatorFigures], used: Used, rules: Rules, costs: Costs
 ) -> tuple[Access, list[Choice]]:
     """The directions of one operator that scan, from the newest manifests of all partitions that have it."""
     spec = place.spec
@@ -293,7 +293,7 @@ def _arrivals(statistics: Statistics, member: int, partitions: int) -> tuple[flo
 def _targets(
     spec: JoinSpec,
     statistics: Statistics,
-    figures: Sequence[Mapping[str, Any]],
+    figures: Sequence[OperatorFigures],
     counted: Sequence[tuple[float, float]],
     active: bool,
 ) -> list[Target]:
@@ -301,11 +301,11 @@ def _targets(
     chunks = [of for _, of in counted if of]
     # Lazily, rows leave when a third of those in memory have come since; an index is built anew of the others.
     expiring = (min(chunks) if active else (LAZY - 1) * arriving / in_memory) if chunks else 0.0
-    flushed = any(any(f["residency"]["departures"]) for f in figures if "residency" in f)
+    flushed = any(f.overflowed for f in figures)
     flushing = arriving / (FLUSHED * in_memory) if flushed else 0.0
     out = []
     for m, (rows, (arrivals, _)) in enumerate(zip(statistics.rows, counted, strict=True)):
-        dropped = sum(f["progress"]["dropped"][m] for f in figures if "progress" in f)
+        dropped = sum(f.progress.dropped[m] for f in figures if f.progress is not None)
         purges = flushing + (expiring if dropped else 0.0)
         out.append(Target(rows, arrivals, purges, grows=not purges))
     return out

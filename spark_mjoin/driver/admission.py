@@ -23,10 +23,10 @@ Pure: times come from outside. The decision is part of the offset, so a replay a
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
-from typing import Any
 
+from spark_mjoin.evidence import Held
 from spark_mjoin.model import WHOLE
 
 FREE_SECONDS = 5.0  # that a batch may take before anything is shed, unless `maxDelay` says otherwise
@@ -140,9 +140,9 @@ def admit(load: Load, before: Parts | None, seconds: float | None, limit: DelayL
     return parts
 
 
-def least_fractions(committed: Sequence[Mapping[str, Any]], inputs: int) -> list[float]:
-    """The smallest fraction of each input that is in the state, from the manifests of its partitions."""
-    found = [manifest["batch"].get("leastFractions", [1.0] * inputs) for manifest in committed]
+def least_fractions(held: Iterable[Held], inputs: int) -> list[float]:
+    """The smallest fraction of each input that is in the state, from what its partitions hold."""
+    found = [each.least_fractions for each in held if each.least_fractions]
     return [min((of[i] for of in found), default=1.0) for i in range(inputs)]
 
 

@@ -19,12 +19,12 @@ Pure. Not covered: how rows leave (engine.retention.shrinking).
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from itertools import combinations
-from typing import Any
 
 from spark_mjoin.driver.admission import LEAST_PARTS, DelayLimit, Load, Parts, admit, shares
+from spark_mjoin.evidence import Held
 from spark_mjoin.model import WHOLE, JoinSpec
 
 HORIZON_SECONDS = 600.0  # longer windows are not planned for: the part that is let in must fill them in this time
@@ -47,16 +47,16 @@ class Flexible:
     rows: tuple[float, ...]  # of each input, that are there
 
     @staticmethod
-    def of(spec: JoinSpec, memory_bytes: int, committed: Sequence[Mapping[str, Any]]) -> Flexible | None:
-        """None where some input has no window; bytes of rows are those that the partitions have committed."""
+    def of(spec: JoinSpec, memory_bytes: int, held: Iterable[Held]) -> Flexible | None:
+        """None where some input has no window; bytes of rows are those that the partitions hold."""
         windows = [(i.window.size, i.window.in_rows) for i in spec.inputs if i.window is not None]
         if len(windows) < len(spec.inputs):
             return None
-        batches = [m["batch"] for m in committed if m["batch"].get("inputBytes")]
-        held = [sum(b["inputBytes"][i] for b in batches) for i in range(len(windows))]
-        rows = [sum(b["keptRows"][i] for b in batches) for i in range(len(windows))]
-        some = sum(held) / sum(rows) if sum(rows) else ASSUMED_BYTES
-        sizes = tuple(h / r if r else some for h, r in zip(held, rows, strict=True))
+        known = [each for each in held if each.input_bytes]
+        bytes_held = [sum(each.input_bytes[i] for each in known) for i in range(len(windows))]
+        rows = [sum(each.kept_rows[i] for each in known) for i in range(len(windows))]
+        some = sum(bytes_held) / sum(rows) if sum(rows) else ASSUMED_BYTES
+        sizes = tuple(b / r if r else some for b, r in zip(bytes_held, rows, strict=True))
         return Flexible(memory_bytes, tuple(windows), sizes, tuple(map(float, rows)))
 
     def spans(self, rates: Sequence[float]) -> list[float]:

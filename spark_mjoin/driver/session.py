@@ -22,7 +22,6 @@ import uuid
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import Any
 
 import pyarrow as pa
 
@@ -31,10 +30,11 @@ from spark_mjoin.driver import access, scheduling, watermarks
 from spark_mjoin.driver.admission import DelayLimit, Parts, least_fractions
 from spark_mjoin.driver.allocation import Flexible, decide
 from spark_mjoin.driver.calibrate import calibrated
-from spark_mjoin.driver.choice import Planned, Planner, has_overflowed, has_spilled, room_of
+from spark_mjoin.driver.choice import Planned, Planner, room_of
 from spark_mjoin.driver.clock import SYSTEM, Clock, Pace, Worked
 from spark_mjoin.driver.intake import Intake, Positions
 from spark_mjoin.errors import OptionError, StateError
+from spark_mjoin.evidence import rows_in
 from spark_mjoin.model import PROMISES_SHARE, WHOLE, Expiry, JoinSpec, Position, Purging, Range, Room, Settings
 from spark_mjoin.plan import Plan
 from spark_mjoin.query import tree as trees
@@ -42,7 +42,7 @@ from spark_mjoin.query.fingerprint import describe, differences
 from spark_mjoin.redaction import Secrets, public, public_value
 from spark_mjoin.sources.memory_log import MemoryLog
 from spark_mjoin.state import meaning
-from spark_mjoin.state.manifests import Manifests
+from spark_mjoin.state.manifest import Manifest, Manifests
 from spark_mjoin.state.source_log import DurableLog
 from spark_mjoin.task import PartitionTask, Step
 
@@ -211,7 +211,7 @@ class Session:
     def _may_have_debt(self, committed: Committed) -> bool:
         """Whether there may be disk work left: with a budget, or where a query goes on that had one before."""
         if self._spilled is None:
-            self._spilled = bool(self.settings.memory_bytes) or any(map(has_spilled, committed.newest))
+            self._spilled = bool(self.settings.memory_bytes) or any(m.spilled for m in committed.found)
         return self._spilled
 
     def _has_time_to_purge(self, committed: Committed) -> bool:
@@ -220,7 +220,7 @@ class Session:
             return False
         if not self.pace.is_quiet() and not self._ended:
             return False
-        if any(m["batch"]["purgePending"] for m in committed.whole):
+        if any(m.held.purge_pending for m in committed.whole):
             return True
         self._purged = committed.version
         return False
@@ -228,7 +228,7 @@ class Session:
     def _plan(self, start: Point, committed: Committed, moving: Sequence[str], certain: bool) -> Planned:
         """The part of the plan that follows from counts; it is certain if there will be a batch."""
         if start == self._newest and certain:
-            self.pace.learn_rates(committed.rows_in(len(self.spec.inputs)))
+            self.pace.learn_rates(rows_in(m.taken for m in committed.found))
             if self._may_have_debt(committed) and committed.whole:
                 self.pace.learn_spare(committed.worked)
         return self.planner.next_batch(
@@ -243,7 +243,7 @@ class Session:
         if committed.whole:
             silent = self.pace.silent(settings.idle_seconds)
             idle = [n for n, i in enumerate(spec.inputs) if spec.sources[i.source].alias in silent]
-            seen = [m["operators"][0]["progress"]["seen"] for m in committed.whole]
+            seen = [m.root.progress.seen for m in committed.whole if m.root.progress is not None]
             marks = watermarks.advance(spec, marks, watermarks.newest(seen), idle)
         return Expiry(marks, settings.expiry == "active" or settings.overflow == "fail")
 
@@ -255,21 +255,21 @@ class Session:
             return None, None
         if start.version and not committed.whole:
             return before.admission, before.room
-        if memory is not None and any(map(has_overflowed, committed.whole)):
+        if memory is not None and any(m.overflowed for m in committed.whole):
             raise StateError(
                 f"option 'overflow': '{settings.overflow}' cannot go on from a state with rows on disk. Run the query "
                 "with 'spill', or with a new checkpoint"
             )
         if start == self._newest:
             self.pace.learn_load(committed.worked, before.admission or everything)
-        seconds = self.pace.plans_load()
+        seconds, held = self.pace.plans_load(), [m.held for m in committed.whole]
         parts, of_memory = decide(
             self.pace.load,
             (before.admission, None if before.room is None else before.room.parts),
             None if self._ended else seconds,
             DelayLimit(settings.max_delay, settings.min_recall) if sheds else None,
-            least_fractions(committed.whole, len(self.spec.inputs)),
-            None if memory is None else Flexible.of(self.spec, memory, committed.whole),
+            least_fractions(held, len(self.spec.inputs)),
+            None if memory is None else Flexible.of(self.spec, memory, held),
         )
         if parts != (before.admission or everything):
             aliases = (i.alias for i in self.spec.inputs)
@@ -313,14 +313,13 @@ class Session:
     def _metrics(self, at: Point, worked: bool) -> dict[str, str]:
         aliases, committed = [i.alias for i in self.spec.inputs], self.committed(at)
         # Where a task was cut off, as by a downstream LIMIT, what its partition had before is still so.
-        found = [m for m in committed.newest if m is not None]
-        manifests = [m if worked and m["version"] == at.version else metrics.idle(m) for m in found]
+        manifests = [m if worked and m.version == at.version else metrics.idle(m) for m in committed.found]
         plan = trees.render(at.plan.tree, aliases) if manifests else None
         used = access.describe(self.spec, at.plan)
         turns = scheduling.render(at.plan.schedule, aliases), at.plan.schedule.tuples
-        memory, seconds = self.settings.memory_bytes, self.pace.between_batches
-        counted = metrics.report(manifests, aliases, memory, seconds, plan, used, turns)
-        return counted | metrics.lag(self._intake.behind(at.positions, self._open(at)))
+        shown = metrics.Shown(self.settings.memory_bytes, self.pace.between_batches, plan, used, turns)
+        behind = self._intake.behind(at.positions, self._open(at))
+        return metrics.report(manifests, aliases, shown) | metrics.lag(behind)
 
     def committed(self, at: Point) -> Committed:
         """What the tasks have committed up to a point."""
@@ -351,9 +350,9 @@ class Committed:
         self._stores = [Manifests(location, p) for p in range(partitions)]
 
     @cached_property
-    def newest(self) -> list[dict[str, Any] | None]:
+    def newest(self) -> list[Manifest | None]:
         """The newest manifest of every partition that is not past the version."""
-        found: list[dict[str, Any] | None] = []
+        found: list[Manifest | None] = []
         for store in self._stores:
             version = self.version
             if version and not store.has(version):
@@ -361,26 +360,26 @@ class Committed:
             found.append(store.manifest(version) if version else None)
         return found
 
-    @cached_property
-    def whole(self) -> list[dict[str, Any]]:
-        """The manifests of the version itself; none where a partition has not committed it."""
-        found = [m for m in self.newest if m is not None and m["version"] == self.version]
-        return found if len(found) == len(self.newest) else []
+    @property
+    def found(self) -> list[Manifest]:
+        """The same, without partitions that have none."""
+        return [m for m in self.newest if m is not None]
 
-    def rows_in(self, inputs: int) -> list[int]:
-        """Rows of each input that the newest manifests count."""
-        found = [m["batch"]["rowsIn"] for m in self.newest if m is not None]
-        return [sum(of[i] for of in found) for i in range(inputs)]
+    @property
+    def whole(self) -> list[Manifest]:
+        """The manifests of the version itself; none where a partition has not committed it."""
+        found = [m for m in self.found if m.version == self.version]
+        return found if len(found) == len(self.newest) else []
 
     @property
     def worked(self) -> Worked:
         """How the batch went that every partition has committed."""
-        counts = [m["batch"] for m in self.whole]
+        taken = [m.taken for m in self.whole]
         return Worked(
-            tuple(self.rows_in(len(counts[0]["rowsIn"]))),
-            min(batch["began"] for batch in counts),
+            tuple(rows_in(taken)),
+            min(each.began for each in taken),
             max(store.written(self.version) for store in self._stores),
-            max(batch["diskToMemoryTimeMs"] + batch["diskToDiskTimeMs"] for batch in counts) / 1000,
+            max(each.disk_ms for each in taken) / 1000,
         )
 
 

@@ -24,13 +24,14 @@ from tempfile import TemporaryDirectory
 import pyarrow as pa
 
 from spark_mjoin import sources
+from spark_mjoin.counts import BatchCounts, Recall, Standing
 from spark_mjoin.engine import arrival, overflow, schedule
 from spark_mjoin.engine.pipeline import Pipeline
 from spark_mjoin.engine.replan import replan
 from spark_mjoin.engine.retention import expiry, promises, shrinking
 from spark_mjoin.errors import MemoryBudgetError, StateError
+from spark_mjoin.evidence import Held
 from spark_mjoin.join.punctuations import separate
-from spark_mjoin.metrics import BatchCounts
 from spark_mjoin.model import IN_STEP, WHOLE, JoinSpec, Position, Range
 from spark_mjoin.plan import Plan
 from spark_mjoin.query.tree import layout, single
@@ -111,25 +112,30 @@ def _commit(task: PartitionTask, batch: Pipeline, positions: Mapping[str, Positi
     counts, operators = batch.counts, batch.state.operators
     for operator in operators:
         expiry.look(operator)
-    counts.memory_bytes = batch.state.nbytes()
-    admitted = [operator.admitted[member] for operator, member in batch.state.inputs()]
-    counts.kept_rows, counts.kept_weights = [a.rows for a in admitted], [a.weight for a in admitted]
-    if batch.plan.room is not None and batch.plan.room.parts is not None:
-        counts.windows = shrinking.effective(batch.state.root)
-    counts.input_bytes = [operator.tables[member].steady_bytes() for operator, member in batch.state.inputs()]
-    counts.least_fractions = [a.least for a in admitted]
-    counts.fractions = [batch.parts(number) / WHOLE for number in range(len(admitted))]
-    counts.purge_pending = batch.has_to_purge
-    counts.rows_resident = sum(table.rows for operator in operators for table in operator.tables)
-    counts.rows_deferred = sum(operator.groups.deferred_rows() for operator in operators)
+    inputs, sample = batch.state.inputs(), batch.state.sample
+    admitted = [operator.admitted[member] for operator, member in inputs]
+    counts.held = Held(
+        rows_resident=sum(table.rows for operator in operators for table in operator.tables),
+        memory_bytes=batch.state.nbytes(),
+        input_bytes=tuple(operator.tables[member].steady_bytes() for operator, member in inputs),
+        kept_rows=tuple(a.rows for a in admitted),
+        least_fractions=tuple(a.least for a in admitted),
+        purge_pending=batch.has_to_purge,
+    )
     found = batch.estimate()
-    counts.completed_results = counts.memory_to_memory.rows + found.fresh
-    counts.lost_results = found.lost
-    counts.expected_results = batch.state.results + counts.rows_out + found.pending
-    if batch.state.sample is not None:
-        batch.state.sample.lost_results += found.lost
-        counts.expected_results += batch.state.sample.lost_results
-        counts.sample_bytes = batch.state.sample.nbytes()
+    counts.recall = Recall(counts.memory_to_memory.rows + found.fresh, found.lost)
+    if sample is not None:
+        sample.lost_results += found.lost
+    expected = batch.state.results + counts.rows_out + found.pending
+    shrinks = batch.plan.room is not None and batch.plan.room.parts is not None
+    counts.standing = Standing(
+        sample_bytes=0 if sample is None else sample.nbytes(),
+        rows_deferred=sum(operator.groups.deferred_rows() for operator in operators),
+        expected_results=expected if sample is None else expected + sample.lost_results,
+        windows=tuple(shrinking.effective(batch.state.root)) if shrinks else (),
+        fractions=tuple(batch.parts(number) / WHOLE for number in range(len(admitted))),
+        kept_weights=tuple(a.weight for a in admitted),
+    )
     lenient = partial(_may_lose_rows, task.spec)
     return batch.store.commit(batch.state, batch.version, positions, counts, batch.attempt, lenient)
 
@@ -253,7 +259,7 @@ def _rebuild(
                 member = state.root.place.leaves.index((number,))
                 arrival.insert(state.root, member, rows, task.share, batch.counts, batch.parts(number))
                 check(state)
-    if before + 1 < plan.alike_since and (counts.rows_late or plan.admission is not None):
+    if before + 1 < plan.alike_since and (counts.dropped.late or plan.admission is not None):
         raise StateError(
             f"the checkpoint is at state version {task.ledger.version}, and the newest up to it in "
             f"{store.directory.location} is {before or 'none'}. The rest cannot be made up for from the input: "

@@ -12,13 +12,13 @@ from functools import partial
 
 import pyarrow as pa
 
+from spark_mjoin.counts import PhaseCounts
 from spark_mjoin.engine.disk import Part, Passed, divide, is_one_piece, not_out_yet, share_a_key, take_in
 from spark_mjoin.engine.overflow import give_back
 from spark_mjoin.engine.partitioned import Pass
 from spark_mjoin.join.operator import Bound, materialise, pooled, produce
 from spark_mjoin.join.orders import Probing, probe_order
 from spark_mjoin.join.windows import Windows
-from spark_mjoin.metrics import PhaseCounts
 from spark_mjoin.model import Array, JoinSpec
 from spark_mjoin.state.buckets import BUCKETS
 from spark_mjoin.state.groups import MOST_HELD, MOST_RECORDS

@@ -16,8 +16,8 @@ from collections.abc import Callable, Collection
 import pyarrow as pa
 
 from spark_mjoin import flush
+from spark_mjoin.counts import BatchCounts, Evicted
 from spark_mjoin.flush.protocol import Residents
-from spark_mjoin.metrics import BatchCounts
 from spark_mjoin.model import Settings
 from spark_mjoin.plan import Overflow
 from spark_mjoin.state.operator import OperatorState
@@ -68,10 +68,9 @@ def make_room(
     before = state.nbytes()
     while state.nbytes() > _room(state, plan) * FLUSH_TO and (victims := _victims(state, plan, busy)):
         for operator, number in sorted({(v.operator, v.input) for v in victims}):
-            store.save(state.operators[operator], number, version, attempt)
-        counts.rows_flushed += state.evict(victims)
-        counts.flushes += 1
-    counts.bytes_flushed += before - state.nbytes()
+            store.rows.save(state.operators[operator], number, version, attempt)
+        counts.evicted += Evicted(1, state.evict(victims))
+    counts.evicted += Evicted(bytes=before - state.nbytes())
     give_back()
 
 

@@ -19,11 +19,11 @@ from dataclasses import dataclass
 import numpy as np
 import pyarrow as pa
 
+from spark_mjoin.counts import BatchCounts
 from spark_mjoin.engine import arrival, cleanup, overflow, reactive, sampling
 from spark_mjoin.engine.retention import expiry, promises, purge, shrinking
 from spark_mjoin.join.operator import Bound
 from spark_mjoin.join.orders import Probing
-from spark_mjoin.metrics import BatchCounts
 from spark_mjoin.model import WHOLE, DiskWork, JoinSpec, Purging, Room
 from spark_mjoin.plan import Overflow, Plan
 from spark_mjoin.state.operator import OperatorState
@@ -227,7 +227,7 @@ class Pipeline:
         """One pass or visit; what it gives goes up."""
         operator, probing, area = self.state.operators[work.operator], self.probing[work.operator], self.area
         for number in range(len(operator.tables)):
-            self.store.save(operator, number, self.version, self.attempt)
+            self.store.rows.save(operator, number, self.version, self.attempt)
         if work.visited is None:
             phase = self.counts.disk_to_disk
             found = cleanup.clean(operator, self.store, work.buckets, area, phase, probing.looking_up())
@@ -265,7 +265,7 @@ class Pipeline:
             root.promises.held = 0
         if has_time and self.plan.purging is not None and (buckets := purge.to_look_at(root)):
             for number in range(len(root.tables)):
-                self.store.save(root, number, self.version, self.attempt)
+                self.store.rows.save(root, number, self.version, self.attempt)
             purge.after_pass(root, self.store, buckets, self.plan.purging, self.counts)
 
     def purge_memory(self) -> None:

@@ -17,6 +17,7 @@ from spark_mjoin.driver.admission import (
     least_fractions,
     shares,
 )
+from spark_mjoin.evidence import Held
 from spark_mjoin.model import WHOLE
 from tests.examples import examples
 
@@ -185,5 +186,5 @@ def test_a_little_is_always_let_in() -> None:
 
 
 def test_least_fractions_over_partitions() -> None:
-    committed = [{"batch": {"leastFractions": [0.5, 1.0]}}, {"batch": {"leastFractions": [0.7, 0.2]}}, {"batch": {}}]
-    assert least_fractions(committed, 2) == [0.5, 0.2]
+    held = [Held(least_fractions=of) for of in ((0.5, 1.0), (0.7, 0.2), ())]
+    assert least_fractions(held, 2) == [0.5, 0.2]

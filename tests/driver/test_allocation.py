@@ -13,9 +13,10 @@ from hypothesis import strategies as st
 from spark_mjoin.config import Options
 from spark_mjoin.driver.admission import DelayLimit, Load
 from spark_mjoin.driver.allocation import Flexible, decide, divide, divide_all, results
+from spark_mjoin.evidence import Held
 from spark_mjoin.model import WHOLE
 from spark_mjoin.query.graph import plan_join
-from spark_mjoin.state.manifests import Manifests
+from spark_mjoin.state.manifest import Manifests
 from spark_mjoin.state.table import Table
 from tests.examples import examples
 from tests.harness import reader
@@ -164,8 +165,8 @@ def test_flexible_windows_of_a_join() -> None:
     schema = pa.schema([("k", pa.int64())])
     given = {"source.a.format": "arrow", "source.b.format": "arrow", "on": "k"}
     spec = plan_join(Options.parse(given | {"window": "50 rows"}), [schema, schema])
-    committed = [{"batch": {"inputBytes": [500, 0], "keptRows": [10, 0]}}, {"batch": {}}]
-    assert Flexible.of(spec, 1000, committed) == Flexible(1000, ((50, True), (50, True)), (50.0, 50.0), (10.0, 0.0))
+    held = [Held(input_bytes=(500, 0), kept_rows=(10, 0)), Held()]
+    assert Flexible.of(spec, 1000, held) == Flexible(1000, ((50, True), (50, True)), (50.0, 50.0), (10.0, 0.0))
     assert Flexible.of(spec, 1000, []).row_bytes == (100.0, 100.0)
     assert Flexible.of(plan_join(Options.parse(given), [schema, schema]), 1000, []) is None
 
@@ -204,7 +205,7 @@ def test_that_is_what_a_batch_tells_the_planner(tmp_path: Path) -> None:
     while (end := current.latestOffset(start, current.getDefaultReadLimit())) != start:
         for partition in current.partitions(start, end):
             assert all(batch.num_rows for batch in current.read(partition))
-        told = Manifests(f"{tmp_path}/{end['query']}", 0).manifest(end["version"])["batch"]
-        per_row.add(told["inputBytes"][0] / told["keptRows"][0])
+        told = Manifests(f"{tmp_path}/{end['query']}", 0).manifest(end["version"]).held
+        per_row.add(told.input_bytes[0] / told.kept_rows[0])
         start = end
     assert max(per_row) == pytest.approx(min(per_row), rel=0.01)

@@ -7,11 +7,11 @@ import pytest
 
 from benchmarks.paper.inputs import attribute, batch
 from benchmarks.paper.trees import Even
+from spark_mjoin.counts import BatchCounts
 from spark_mjoin.driver.costs import Costs, Model, expected_of
 from spark_mjoin.driver.decompose import Circumstances, choose
 from spark_mjoin.engine import arrival
 from spark_mjoin.join.statistics import Statistics
-from spark_mjoin.metrics import BatchCounts
 from spark_mjoin.model import Expected
 from spark_mjoin.state.operator import OperatorState
 from tests.driver.estimates import chain, star

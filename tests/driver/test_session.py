@@ -1,7 +1,7 @@
 """A query on the driver, without Spark and with a clock that the test sets."""
 
+from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
 import pyarrow as pa
 import pytest
@@ -13,6 +13,7 @@ from spark_mjoin.driver.loading import load
 from spark_mjoin.driver.session import Point, Session, batch_tasks
 from spark_mjoin.errors import OptionError
 from spark_mjoin.plan import Plan
+from spark_mjoin.state.manifest import Manifest
 from tests.clock import SetClock
 from tests.harness import scripted
 
@@ -120,13 +121,19 @@ def test_an_idle_input_follows_the_others_after_its_time(tmp_path: Path) -> None
     assert [b for _, b in found[3:]] == [a for a, _ in found[3:]] == [209, 309, 409]
 
 
+def seeing(manifest: Manifest | None, seen: tuple[int | None, ...]) -> Manifest:
+    assert manifest is not None and manifest.root.progress is not None
+    root = replace(manifest.root, progress=replace(manifest.root.progress, seen=seen))
+    return replace(manifest, operators=(root,))
+
+
 def test_no_partition_speaks_for_the_others_about_event_times(tmp_path: Path) -> None:
     assert watermarks.newest([[5, None, None], [3, 7, None]]) == [5, 7, None]
     current = session({"a": [table(50)] * 2, "b": [table(50)] * 2}, tmp_path, partitions="2", **WINDOWS)
     end = advance(current, current.initial())
-    committed: Any = current.committed(end)
-    committed.whole[0]["operators"][0]["progress"]["seen"] = [None, 3]  # as if it had been given few rows
-    committed.whole[1]["operators"][0]["progress"]["seen"] = [49, 2]
+    committed = current.committed(end)
+    few = [(None, 3), (49, 2)]  # as if each partition had been given its own rows alone
+    committed.newest[:] = [seeing(m, seen) for m, seen in zip(committed.newest, few, strict=True)]
     current.committed = lambda at: committed  # type: ignore[method-assign]
     assert marks(current.next(end)) == (49, 3)
 

@@ -12,14 +12,15 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from spark_mjoin import flush
+from spark_mjoin import flush, metrics
 from spark_mjoin.driver.clock import SYSTEM, Clock
 from spark_mjoin.engine import batch as task
 from spark_mjoin.engine import cleanup, disk, overflow
 from spark_mjoin.engine.disk import Part
 from spark_mjoin.errors import MemoryBudgetError, StateError
-from spark_mjoin.state.manifests import Manifests
-from spark_mjoin.state.store import FAN_OUT, KEPT_VERSIONS
+from spark_mjoin.state.garbage import KEPT_VERSIONS
+from spark_mjoin.state.manifest import Manifest, Manifests
+from spark_mjoin.state.segments import FAN_OUT
 from tests.harness import ReadAllAvailable, Rows, duckdb_join, point, reader, rows, scripted
 
 STAR = "SELECT a.k, a.v AS av, b.v AS bv, c.v AS cv FROM a JOIN b ON a.k = b.k JOIN c ON a.k = c.k"
@@ -79,20 +80,16 @@ class Run:
             produced = [b for p in self.current.partitions(self.offset, end) for b in self.current.read(p)]
             self.results.append(pa.Table.from_batches(produced, self.current.session.spec.schema))
             self.offset = end
-            counts: dict[str, Any] = {}
-            for manifest in self.manifests():
-                for name, value in manifest["batch"].items():
-                    if not isinstance(value, list):
-                        counts[name] = counts.get(name, 0) + value
-            self.counts.append(counts)
-            yield counts
+            aliases = [i.alias for i in self.current.session.spec.inputs]
+            self.counts.append(metrics.summable(metrics.report(self.manifests(), aliases)))
+            yield self.counts[-1]
 
     def to_the_end(self) -> "Run":
         for _ in self.steps():
             continue
         return self
 
-    def manifests(self) -> list[dict[str, Any]]:
+    def manifests(self) -> list[Manifest]:
         location = self.current.session.location(point(self.current, self.offset))
         partitions = range(self.current.session.settings.partitions)
         return [Manifests(location, p).manifest(self.offset["version"]) for p in partitions]
@@ -238,7 +235,7 @@ def test_coordinated_flushes_the_stars_of_a_chain(tmp_path: Path) -> None:
     run = Run(scripts(), CHAIN, tmp_path, memory=str(MEMORY), flush="coordinated").to_the_end()
     run.check()
     (manifest,) = run.manifests()
-    departures = [{bucket for _, bucket, _ in of} for of in manifest["operators"][0]["residency"]["departures"]]
+    departures = [{bucket for _, bucket, _ in of} for of in manifest.root.residency.departures]
     assert departures[0] == departures[1] and departures[2], "all have left, and a and b the same buckets"
 
 
@@ -289,8 +286,8 @@ def test_files_stay_few_under_overflow(tmp_path: Path) -> None:
     names = [p.name for p in partition.iterdir()]
     assert len([n for n in names if n.startswith("rows-")]) <= 3 * (4 * FAN_OUT + KEPT_VERSIONS)
     assert not [n for n in names if n.startswith(".")]
-    needed = {s["name"] for v in Manifests(str(partition.parent), 0).versions()
-              for s in Manifests(str(partition.parent), 0).manifest(v)["operators"][0]["segments"]}  # fmt: skip
+    needed = {s.name for v in Manifests(str(partition.parent), 0).versions()
+              for s in Manifests(str(partition.parent), 0).manifest(v).root.segments}  # fmt: skip
     assert {n for n in names if n.startswith("rows-")} == needed
 
 
@@ -301,7 +298,7 @@ def test_records_of_departures_stay_few(tmp_path: Path, monkeypatch: pytest.Monk
     most = 0
     for _ in run.steps():
         (manifest,) = run.manifests()
-        most = max(most, sum(map(len, manifest["operators"][0]["residency"]["departures"])))
+        most = max(most, sum(map(len, manifest.root.residency.departures)))
     assert 100 < most < 600
     run.check()
 
@@ -321,7 +318,7 @@ def test_a_damaged_segment_is_named_when_a_pass_reads_it(tmp_path: Path) -> None
     for _ in range(8):
         next(steps)
     (manifest,) = run.manifests()
-    (victim,) = tmp_path.glob(f"*/partition-0/{manifest['operators'][0]['segments'][-1]['name']}")
+    (victim,) = tmp_path.glob(f"*/partition-0/{manifest.root.segments[-1].name}")
     healthy = victim.read_bytes()
     victim.write_bytes(healthy[:1000] + bytes([healthy[1000] ^ 1]) + healthy[1001:])
     with pytest.raises(StateError, match=victim.name):

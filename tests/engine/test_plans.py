@@ -18,8 +18,8 @@ from spark_mjoin.driver import choice, decompose
 from spark_mjoin.engine import batch as task
 from spark_mjoin.engine import replan
 from spark_mjoin.errors import MemoryBudgetError, OptionError, StateError
-from spark_mjoin.metrics import edges_from_json
-from spark_mjoin.state.manifests import Manifests
+from spark_mjoin.evidence import edges_of
+from spark_mjoin.state.manifest import Manifest, Manifests
 from spark_mjoin.state.operator import OperatorState
 from tests.harness import ReadAllAvailable, Rows, newest, point, reader, rows, run, scripted
 
@@ -41,7 +41,7 @@ def chain(batches: int = 8) -> dict[str, list[pa.Table]]:
     }
 
 
-def steps(options: Mapping[str, str]) -> Iterator[tuple[dict[str, Any], list[dict[str, Any]], pa.Table]]:
+def steps(options: Mapping[str, str]) -> Iterator[tuple[dict[str, Any], list[Manifest], pa.Table]]:
     """Each batch of a query: its offset, its manifests, its results."""
     current = reader(options)
     start = current.initialOffset()
@@ -68,12 +68,12 @@ def test_an_intermediate_result_is_stored_once_and_shown(tmp_path: Path) -> None
     for partition in current.partitions(start, end):
         list(current.read(partition))
     (manifest,) = newest(current, end)
-    root, below = manifest["operators"]
-    assert root["rows"][0] == below["results"] and below["rows"] == [100, 100] and root["rows"][1] == 400
+    root, below = manifest.operators
+    assert root.rows[0] == below.results and below.rows == (100, 100) and root.rows[1] == 400
     shown = current.reportLatestOffset()["metrics"]
     assert shown["plan"] == "((a b) c)"
-    assert shown["intermediateRowsTotal"] == str(root["rows"][0])
-    assert shown["numRowsTotal"] == shown["numRowsInMemory"] == str(600 + root["rows"][0])
+    assert shown["intermediateRowsTotal"] == str(root.rows[0])
+    assert shown["numRowsTotal"] == shown["numRowsInMemory"] == str(600 + root.rows[0])
     assert shown["aProbeOrder"] == "a > b" and shown["cProbeOrder"] == "c > (a b)"
 
 
@@ -96,8 +96,8 @@ def test_the_planner_changes_the_tree_when_that_pays(tmp_path: Path, caplog: pyt
         patch.setattr(choice, "HORIZON_SECONDS", 1e6)
         patch.setattr(choice, "PATIENCE", 0.0)
         found = list(steps(options))
-    trees = [manifests[0]["tree"] for _, manifests, _ in found]
-    assert trees[0] == [0, 1, 2] and [[0, 1], 2] in trees
+    trees = [manifests[0].tree for _, manifests, _ in found]
+    assert trees[0] == (0, 1, 2) and ((0, 1), 2) in trees
     assert rows([results for _, _, results in found]) == expected
     (said,) = [r.message for r in caplog.records if r.message.startswith("plan ((a b) c)")]
     assert "s of work where" in said
@@ -112,8 +112,8 @@ def test_no_tree_is_chosen_where_more_rows_than_fit_are_an_error(
     monkeypatch.setattr(choice, "HORIZON_SECONDS", 1e6)
     monkeypatch.setattr(choice, "PATIENCE", 0.0)
     options = scripted(chain(12), CHAIN, memory="64m", overflow=overflow, stateLocation=str(tmp_path))
-    trees = [manifests[0]["tree"] for _, manifests, _ in steps(options)]
-    assert ([[0, 1], 2] in trees) == changes
+    trees = [manifests[0].tree for _, manifests, _ in steps(options)]
+    assert (((0, 1), 2) in trees) == changes
 
 
 def test_a_look_at_the_tree_is_not_spent_on_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -139,7 +139,7 @@ def test_counts_are_in_the_same_order_whether_a_state_was_loaded_or_not(tmp_path
     """Orders are found by sums over them, and every attempt at a batch must find the same."""
     *_, (_, (manifest,), _) = steps({**scripted(chain(3), CHAIN, plan="(a b c)"), "stateLocation": str(tmp_path)})
     ((_, state),) = [kept for (location, _), kept in task._CACHE._states.items() if str(tmp_path) in location]
-    assert list(state.root.edges.items()) == list(edges_from_json(manifest["operators"][0]["edges"]).items())
+    assert list(state.root.edges.items()) == list(edges_of(manifest.root.edges).items())
 
 
 def test_what_was_learned_outlives_a_change_of_plan(tmp_path: Path) -> None:
@@ -229,8 +229,8 @@ def test_a_batch_that_inflates_below_keeps_to_the_budget(tmp_path: Path, monkeyp
     options = scripted(inflating(monkeypatch), CHAIN, plan="((a b) c)", memory="4m", stateLocation=str(tmp_path))
     found = list(steps(options))
     (manifest,) = found[0][1]
-    assert manifest["operators"][0]["rows"] == [900 * 900, 1]
-    assert manifest["batch"]["memoryPeakBytes"] < 8 << 20
+    assert manifest.root.rows == (900 * 900, 1)
+    assert manifest.done.peak_bytes < 8 << 20
     assert rows(results for _, _, results in found) == Counter({(n, 7, 1): 2 for n in range(900)})
 
 

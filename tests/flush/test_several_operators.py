@@ -11,10 +11,10 @@ import pytest
 
 from spark_mjoin import flush
 from spark_mjoin.config import Options
+from spark_mjoin.counts import BatchCounts
 from spark_mjoin.engine import overflow
 from spark_mjoin.engine.pipeline import Pipeline
 from spark_mjoin.flush.protocol import Residents
-from spark_mjoin.metrics import BatchCounts
 from spark_mjoin.model import Tree
 from spark_mjoin.plan import Overflow, Plan
 from spark_mjoin.query.graph import plan_join

@@ -18,7 +18,7 @@ from hypothesis import strategies as st
 from spark_mjoin import flush
 from spark_mjoin.engine import arrival
 from spark_mjoin.engine import batch as task
-from spark_mjoin.state.manifests import Manifests
+from spark_mjoin.state.manifest import Manifests
 from spark_mjoin.state.operator import OperatorState
 from tests.examples import examples
 from tests.harness import ReadAllAvailable, Rows, reader, rows, run, scripted
@@ -106,10 +106,9 @@ def left_behind(state: Path) -> list[Any]:
     found = []
     for partition in sorted(state.rglob("partition-*")):
         manifests = Manifests(str(partition.parent), int(partition.name.partition("-")[2]))
-        batch = manifests.manifest(manifests.versions()[-1])
-        promises = batch["operators"][0]["promises"]
-        log = [(s["start"], s["end"], s["level"], s["crc32"]) for s in promises["log"]]
-        found.append((promises["state"], log, batch["batch"]["promisesForgotten"]))
+        newest = manifests.manifest(manifests.versions()[-1])
+        log = [(s.start, s.end, s.level, s.crc32) for s in newest.root.promise_files]
+        found.append((newest.root.promises, log, newest.done.promised.forgotten))
     return found
 
 
