@@ -21,7 +21,6 @@ import logging
 import uuid
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from functools import cached_property
 
 import pyarrow as pa
 
@@ -31,7 +30,8 @@ from spark_mjoin.driver.admission import DelayLimit, Parts, least_fractions
 from spark_mjoin.driver.allocation import Flexible, decide
 from spark_mjoin.driver.calibrate import calibrated
 from spark_mjoin.driver.choice import Planned, Planner, room_of
-from spark_mjoin.driver.clock import SYSTEM, Clock, Pace, Worked
+from spark_mjoin.driver.clock import SYSTEM, Clock, Pace
+from spark_mjoin.driver.committed import Committed
 from spark_mjoin.driver.intake import Intake, Positions
 from spark_mjoin.errors import OptionError, StateError
 from spark_mjoin.evidence import rows_in
@@ -42,7 +42,6 @@ from spark_mjoin.query.fingerprint import describe, differences
 from spark_mjoin.redaction import Secrets, public, public_value
 from spark_mjoin.sources.memory_log import MemoryLog
 from spark_mjoin.state import meaning
-from spark_mjoin.state.manifest import Manifest, Manifests
 from spark_mjoin.state.source_log import DurableLog
 from spark_mjoin.task import PartitionTask, Step
 
@@ -340,47 +339,6 @@ class Session:
             meaning.check(location, description, differences)
             self._logs[at.query] = [DurableLog(location, n, s.alias) for n, s in enumerate(self.spec.sources)]
         return self._logs[at.query]
-
-
-class Committed:
-    """The manifests of all partitions up to a version, each read once, when it is first asked for."""
-
-    def __init__(self, location: str, version: int, partitions: int) -> None:
-        self.version = version
-        self._stores = [Manifests(location, p) for p in range(partitions)]
-
-    @cached_property
-    def newest(self) -> list[Manifest | None]:
-        """The newest manifest of every partition that is not past the version."""
-        found: list[Manifest | None] = []
-        for store in self._stores:
-            version = self.version
-            if version and not store.has(version):
-                version = max((v for v in store.versions() if v <= version), default=0)
-            found.append(store.manifest(version) if version else None)
-        return found
-
-    @property
-    def found(self) -> list[Manifest]:
-        """The same, without partitions that have none."""
-        return [m for m in self.newest if m is not None]
-
-    @property
-    def whole(self) -> list[Manifest]:
-        """The manifests of the version itself; none where a partition has not committed it."""
-        found = [m for m in self.found if m.version == self.version]
-        return found if len(found) == len(self.newest) else []
-
-    @property
-    def worked(self) -> Worked:
-        """How the batch went that every partition has committed."""
-        taken = [m.taken for m in self.whole]
-        return Worked(
-            tuple(rows_in(taken)),
-            min(each.began for each in taken),
-            max(store.written(self.version) for store in self._stores),
-            max(each.disk_ms for each in taken) / 1000,
-        )
 
 
 def _moved(start: Positions, end: Positions) -> list[str]:

@@ -163,3 +163,16 @@ def test_a_report_is_about_the_newest_batch(tmp_path: Path) -> None:
     assert said is not None and said.at == second
     assert said.metrics["aNumInputRows"] == "30" and said.metrics["aRowsPerSecond"] == "3.0"
     assert said.metrics["plan"] == "(a b)" and said.metrics["resultsTotal"] == "120"
+
+
+def test_a_batch_begins_once_however_often_its_tasks_are_asked_for(tmp_path: Path) -> None:
+    """As for two actions in one foreachBatch: the second is no new batch, between which and the first time passed."""
+    clock = SetClock()
+    current = session({"a": [table(30)] * 2, "b": [table(30)] * 2}, tmp_path, clock)
+    first = advance(current, current.initial())
+    clock.pass_by(10)
+    second = advance(current, first)
+    clock.pass_by(5)
+    current.tasks(first, second)
+    said = current.report()
+    assert said is not None and said.metrics["aRowsPerSecond"] == "3.0"
