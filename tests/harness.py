@@ -75,7 +75,7 @@ def point(current: MJoinStreamReader, offset: Mapping[str, Any]) -> Point:
 
 def newest(current: MJoinStreamReader, offset: Mapping[str, Any]) -> list[Any]:
     """The newest manifest of every partition up to an offset."""
-    return list(current.session.committed(point(current, offset)).newest)
+    return list(current.session.committed(point(current, offset)).partitions)
 
 
 def scripted(scripts: Mapping[str, list[pa.Table]], query: str, **options: str) -> dict[str, str]:

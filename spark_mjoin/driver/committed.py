@@ -1,54 +1,51 @@
-"""What the tasks of a query have committed, as the driver sees it: the manifests of all partitions, read once.
-
-A version that a partition has not committed, because its task was cut off, is stood in for by its newest one before.
-What follows from time (`worked`) and what must not change in between (driver.session) asks for the version itself.
-"""
+"""What the partitions of a query have committed: read once for a batch, and asked by all who plan or report it."""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from dataclasses import dataclass
 from functools import cached_property
 
-from spark_mjoin.driver.clock import Worked
-from spark_mjoin.evidence import rows_in
 from spark_mjoin.state.manifest import Manifest, Manifests
 
 
+@dataclass(frozen=True)
 class Committed:
-    """The manifests of all partitions up to a version, each read once, when it is first asked for."""
+    """The newest manifest of every partition that is not past a version; None where there is none."""
 
-    def __init__(self, location: str, version: int, partitions: int) -> None:
-        self.version = version
-        self._stores = [Manifests(location, p) for p in range(partitions)]
+    version: int
+    partitions: tuple[Manifest | None, ...]
+    stores: tuple[Manifests, ...]
+
+    @staticmethod
+    def read(location: str, partitions: int, version: int) -> Committed:
+        """Of the query whose state is at a location. Partitions that a task did not come to the end of are behind."""
+        stores = tuple(Manifests(location, partition) for partition in range(partitions))
+        return Committed(version, tuple(_newest(store, version) for store in stores), stores)
 
     @cached_property
-    def newest(self) -> list[Manifest | None]:
-        """The newest manifest of every partition that is not past the version."""
-        found: list[Manifest | None] = []
-        for store in self._stores:
-            version = self.version
-            if version and not store.has(version):
-                version = max((v for v in store.versions() if v <= version), default=0)
-            found.append(store.manifest(version) if version else None)
-        return found
+    def found(self) -> Sequence[Manifest]:
+        """Of the partitions that have any."""
+        return [manifest for manifest in self.partitions if manifest is not None]
 
     @property
-    def found(self) -> list[Manifest]:
-        """The same, without partitions that have none."""
-        return [m for m in self.newest if m is not None]
+    def is_complete(self) -> bool:
+        """Whether every partition has committed the version."""
+        return all(m is not None and m.version == self.version for m in self.partitions)
 
     @property
-    def whole(self) -> list[Manifest]:
-        """The manifests of the version itself; none where a partition has not committed it."""
-        found = [m for m in self.found if m.version == self.version]
-        return found if len(found) == len(self.newest) else []
+    def of_all(self) -> Sequence[Manifest]:
+        """The manifests of the version; none where a partition has not committed it."""
+        return self.found if self.is_complete else ()
 
-    @property
-    def worked(self) -> Worked:
-        """How the batch went that every partition has committed."""
-        taken = [m.taken for m in self.whole]
-        return Worked(
-            tuple(rows_in(taken)),
-            min(each.began for each in taken),
-            max(store.written(self.version) for store in self._stores),
-            max(each.disk_ms for each in taken) / 1000,
-        )
+    @cached_property
+    def written(self) -> float:
+        """When the last partition committed the version, in seconds since 1970."""
+        return max(store.written(self.version) for store in self.stores)
+
+
+def _newest(store: Manifests, version: int) -> Manifest | None:
+    """The newest manifest of a partition that is not past a version."""
+    if version and not store.has(version):
+        version = max((v for v in store.versions() if v <= version), default=0)
+    return store.manifest(version) if version else None

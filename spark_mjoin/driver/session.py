@@ -19,8 +19,9 @@ from __future__ import annotations
 
 import logging
 import uuid
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
+from functools import cache
 
 import pyarrow as pa
 
@@ -30,7 +31,7 @@ from spark_mjoin.driver.admission import DelayLimit, Parts, least_fractions
 from spark_mjoin.driver.allocation import Flexible, decide
 from spark_mjoin.driver.calibrate import calibrated
 from spark_mjoin.driver.choice import Planned, Planner, room_of
-from spark_mjoin.driver.clock import SYSTEM, Clock, Pace
+from spark_mjoin.driver.clock import SYSTEM, Clock, Pace, Worked
 from spark_mjoin.driver.committed import Committed
 from spark_mjoin.driver.intake import Intake, Positions
 from spark_mjoin.errors import OptionError, StateError
@@ -46,6 +47,8 @@ from spark_mjoin.state.source_log import DurableLog
 from spark_mjoin.task import PartitionTask, Step
 
 log = logging.getLogger(__name__)
+
+Reading = Callable[[], Committed]  # of what tasks have committed: done when it is first asked for, and kept
 
 
 @dataclass(frozen=True)
@@ -184,8 +187,8 @@ class Session:
         moving = _moved(start.positions, positions)
         if moving:
             self.pace.news()
-        committed = self.committed(start)
-        purges = not moving and self._has_time_to_purge(committed)
+        committed = cache(lambda: self.committed(start))
+        purges = not moving and self._has_time_to_purge(start, committed)
         if not (moving or purges or self._may_have_debt(committed)):
             return start
         planned = self._plan(start, committed, moving, bool(moving) or purges)
@@ -200,68 +203,68 @@ class Session:
         admission, room = self._admission(start, committed)
         plan = replace(
             planned.plan,
-            expiry=self._expiry(start.plan, committed, moved) if self.spec.windowed else None,
+            expiry=self._expiry(start.plan, committed(), moved) if self.spec.windowed else None,
             purging=purging(self.spec, self.settings),
             admission=admission,
             room=room,
         )
         return Point(start.query, start.version + 1, positions, plan.after(start.plan, start.version + 1))
 
-    def _may_have_debt(self, committed: Committed) -> bool:
+    def _may_have_debt(self, committed: Reading) -> bool:
         """Whether there may be disk work left: with a budget, or where a query goes on that had one before."""
         if self._spilled is None:
-            self._spilled = bool(self.settings.memory_bytes) or any(m.spilled for m in committed.found)
+            self._spilled = bool(self.settings.memory_bytes) or any(m.spilled for m in committed().found)
         return self._spilled
 
-    def _has_time_to_purge(self, committed: Committed) -> bool:
+    def _has_time_to_purge(self, start: Point, committed: Reading) -> bool:
         """Whether nothing arrives, and rows are to be looked through that promises may have made useless."""
-        if not (self.spec.promising and committed.version) or committed.version == self._purged:
+        if not (self.spec.promising and start.version) or start.version == self._purged:
             return False
         if not self.pace.is_quiet() and not self._ended:
             return False
-        if any(m.held.purge_pending for m in committed.whole):
+        if any(m.held.purge_pending for m in committed().of_all):
             return True
-        self._purged = committed.version
+        self._purged = start.version
         return False
 
-    def _plan(self, start: Point, committed: Committed, moving: Sequence[str], certain: bool) -> Planned:
+    def _plan(self, start: Point, committed: Reading, moving: Sequence[str], certain: bool) -> Planned:
         """The part of the plan that follows from counts; it is certain if there will be a batch."""
         if start == self._newest and certain:
-            self.pace.learn_rates(rows_in(m.taken for m in committed.found))
-            if self._may_have_debt(committed) and committed.whole:
-                self.pace.learn_spare(committed.worked)
-        return self.planner.next_batch(
-            start.plan, committed.newest, moving, self.pace.rates, self._ended, self.pace.spare
-        )
+            self.pace.learn_rates(rows_in(m.taken for m in committed().found))
+            if self._may_have_debt(committed) and committed().is_complete:
+                self.pace.learn_spare(worked(committed()))
+        newest, pace = committed().partitions, self.pace
+        return self.planner.next_batch(start.plan, newest, moving, pace.rates, self._ended, pace.spare)
 
     def _expiry(self, before: Plan, committed: Committed, moved: Sequence[str]) -> Expiry:
         """What is late in the next batch."""
         spec, settings = self.spec, self.settings
         self.pace.delivers(moved)
         marks = before.expiry.watermarks if before.expiry is not None else (None,) * len(spec.inputs)
-        if committed.whole:
+        if committed.of_all:
             silent = self.pace.silent(settings.idle_seconds)
             idle = [n for n, i in enumerate(spec.inputs) if spec.sources[i.source].alias in silent]
-            seen = [m.root.progress.seen for m in committed.whole if m.root.progress is not None]
+            seen = [m.root.progress.seen for m in committed.of_all if m.root.progress is not None]
             marks = watermarks.advance(spec, marks, watermarks.newest(seen), idle)
         return Expiry(marks, settings.expiry == "active" or settings.overflow == "fail")
 
-    def _admission(self, start: Point, committed: Committed) -> tuple[Parts | None, Room | None]:
+    def _admission(self, start: Point, committed: Reading) -> tuple[Parts | None, Room | None]:
         """How much of each input the next batch lets in, and how it keeps to its memory without a disk."""
         before, settings, everything = start.plan, self.settings, (WHOLE,) * len(self.spec.inputs)
         memory, sheds = room_of(settings), settings.overflow == "shed" or settings.max_delay is not None
         if before.admission is None and before.room is None and memory is None and not sheds:
             return None, None
-        if start.version and not committed.whole:
+        whole = committed().of_all
+        if start.version and not whole:
             return before.admission, before.room
-        if memory is not None and any(m.overflowed for m in committed.whole):
+        if memory is not None and any(m.overflowed for m in whole):
             raise StateError(
                 f"option 'overflow': '{settings.overflow}' cannot go on from a state with rows on disk. Run the query "
                 "with 'spill', or with a new checkpoint"
             )
         if start == self._newest:
-            self.pace.learn_load(committed.worked, before.admission or everything)
-        seconds, held = self.pace.plans_load(), [m.held for m in committed.whole]
+            self.pace.learn_load(worked(committed()), before.admission or everything)
+        seconds, held = self.pace.plans_load(), [m.held for m in whole]
         parts, of_memory = decide(
             self.pace.load,
             (before.admission, None if before.room is None else before.room.parts),
@@ -306,13 +309,13 @@ class Session:
         at = self._newest or self._asked
         if at is None:
             return None
-        worked, self._reported = not self._reported or not self.settings.shim, True
-        return Report(at, self._metrics(at, worked))
+        is_new, self._reported = not self._reported or not self.settings.shim, True
+        return Report(at, self._metrics(at, is_new))
 
-    def _metrics(self, at: Point, worked: bool) -> dict[str, str]:
+    def _metrics(self, at: Point, is_new: bool) -> dict[str, str]:
         aliases, committed = [i.alias for i in self.spec.inputs], self.committed(at)
         # Where a task was cut off, as by a downstream LIMIT, what its partition had before is still so.
-        manifests = [m if worked and m.version == at.version else metrics.idle(m) for m in committed.found]
+        manifests = [m if is_new and m.version == at.version else metrics.idle(m) for m in committed.found]
         plan = trees.render(at.plan.tree, aliases) if manifests else None
         used = access.describe(self.spec, at.plan)
         turns = scheduling.render(at.plan.schedule, aliases), at.plan.schedule.tuples
@@ -322,7 +325,7 @@ class Session:
 
     def committed(self, at: Point) -> Committed:
         """What the tasks have committed up to a point."""
-        return Committed(self.location(at), at.version, self.settings.partitions)
+        return Committed.read(self.location(at), self.settings.partitions, at.version)
 
     # --- the query's directory -------------------------------------------------------------------------------
 
@@ -339,6 +342,13 @@ class Session:
             meaning.check(location, description, differences)
             self._logs[at.query] = [DurableLog(location, n, s.alias) for n, s in enumerate(self.spec.sources)]
         return self._logs[at.query]
+
+
+def worked(committed: Committed) -> Worked:
+    """How the batch went that every partition has committed."""
+    taken = [m.taken for m in committed.of_all]
+    began, disk_ms = min(each.began for each in taken), max(each.disk_ms for each in taken)
+    return Worked(tuple(rows_in(taken)), began, committed.written, disk_ms / 1000)
 
 
 def _moved(start: Positions, end: Positions) -> list[str]:

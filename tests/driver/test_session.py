@@ -9,6 +9,7 @@ import pytest
 from spark_mjoin.doors import worker
 from spark_mjoin.driver import watermarks
 from spark_mjoin.driver.clock import IDLE_SECONDS, SYSTEM, Clock
+from spark_mjoin.driver.committed import Committed
 from spark_mjoin.driver.loading import load
 from spark_mjoin.driver.session import Point, Session, batch_tasks
 from spark_mjoin.errors import OptionError
@@ -133,8 +134,8 @@ def test_no_partition_speaks_for_the_others_about_event_times(tmp_path: Path) ->
     end = advance(current, current.initial())
     committed = current.committed(end)
     few = [(None, 3), (49, 2)]  # as if each partition had been given its own rows alone
-    committed.newest[:] = [seeing(m, seen) for m, seen in zip(committed.newest, few, strict=True)]
-    current.committed = lambda at: committed  # type: ignore[method-assign]
+    changed = tuple(seeing(m, seen) for m, seen in zip(committed.partitions, few, strict=True))
+    current.committed = lambda at: replace(committed, partitions=changed)  # type: ignore[method-assign]
     assert marks(current.next(end)) == (49, 3)
 
 
@@ -176,3 +177,20 @@ def test_a_batch_begins_once_however_often_its_tasks_are_asked_for(tmp_path: Pat
     current.tasks(first, second)
     said = current.report()
     assert said is not None and said.metrics["aRowsPerSecond"] == "3.0"
+
+
+def test_a_query_that_waits_for_rows_reads_no_manifests(tmp_path: Path) -> None:
+    """Spark asks again and again, and there may be hundreds of partitions; once it is looked for rows on disk."""
+    current = session({"a": [table(5)], "b": [table(5)]}, tmp_path)
+    end = advance(current, current.initial())
+    read, reads = current.committed, list[Point]()
+
+    def noted(at: Point) -> Committed:
+        reads.append(at)
+        return read(at)
+
+    current.committed = noted  # type: ignore[method-assign]
+    assert all(current.next(end) is end for _ in range(3)) and len(reads) <= 1
+    again = session({"a": [table(5)], "b": [table(5)]}, tmp_path, memory="1m")
+    again.committed = noted  # type: ignore[method-assign]
+    assert again.next(end) is end and len(reads) <= 2, "with a budget: once for a look"
