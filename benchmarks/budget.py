@@ -164,7 +164,7 @@ def _stream(
     from pyspark.sql.streaming.datasource import ReadMaxRows
 
     from spark_mjoin.doors.datasource import MJoinDataSource
-    from spark_mjoin.state.manifests import Manifests
+    from spark_mjoin.state.manifest import Manifests
 
     given = {"query": data.workload.query, "stateLocation": str(state), **options}
     for alias in data.workload.aliases:
@@ -181,9 +181,9 @@ def _stream(
                 results += batch.num_rows
                 if kept is not None:
                     kept.append(batch)
-        manifest = Manifests(f"{state}/{end['query']}", 0).manifest(end["version"])["batch"]
-        early += manifest["memoryToMemoryRows"]
-        accounted = max(accounted, manifest["memoryPeakBytes"])
+        done = Manifests(f"{state}/{end['query']}", 0).manifest(end["version"]).done
+        early += done.memory_to_memory.rows
+        accounted = max(accounted, done.peak_bytes)
         batches += 1
         start = end
     return batches, results, early, accounted

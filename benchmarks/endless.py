@@ -31,7 +31,7 @@ from spark_mjoin.doors.datasource import MJoinDataSource
 from spark_mjoin.schema import TIMESTAMP
 from spark_mjoin.sources.options import Options
 from spark_mjoin.sources.protocol import Limits, SourceLog
-from spark_mjoin.state.manifests import Manifests
+from spark_mjoin.state.manifest import Manifests
 
 ROW_MICROS = 1_000  # of event time from row to row
 DISORDER_MICROS = 2_000_000
@@ -107,17 +107,16 @@ def run(rows: int, batch: int, state: Path, **options: str) -> Iterator[Figures]
         spent = time.perf_counter() - began
         done += batch * len(ALIASES)
         manifest = Manifests(f"{state}/{end['query']}", 0).manifest(end["version"])
-        counts = manifest["batch"]
         yield {
             "rows": done,
             "ms": 1000 * spent,
             "results": results,
-            "state_rows": sum(manifest["rows"]) - sum(manifest["dropped"]),
-            "memory_bytes": counts["memoryUsedBytes"],
-            "disk_bytes": counts["diskUsedBytes"],
-            "files": len(manifest["operators"][0]["segments"]),
-            "late": counts["rowsLate"],
-            "purged": counts["rowsPurged"],
+            "state_rows": sum(manifest.rows_held),
+            "memory_bytes": manifest.held.memory_bytes,
+            "disk_bytes": manifest.standing.disk_bytes,
+            "files": len(manifest.root.segments),
+            "late": manifest.done.dropped.late,
+            "purged": manifest.done.dropped.purged,
             "rss_bytes": _resident_bytes(),
         }
         start = end

@@ -9,9 +9,9 @@ import pyarrow as pa
 
 from benchmarks.workloads import Tables, Workload
 from spark_mjoin.config import Options
+from spark_mjoin.counts import BatchCounts
 from spark_mjoin.engine import arrival
 from spark_mjoin.join.operator import materialise, pooled
-from spark_mjoin.metrics import BatchCounts
 from spark_mjoin.model import JoinSpec
 from spark_mjoin.query.graph import plan_join
 from spark_mjoin.state.operator import OperatorState

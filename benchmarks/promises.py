@@ -29,7 +29,7 @@ from spark_mjoin import sources
 from spark_mjoin.doors.datasource import MJoinDataSource
 from spark_mjoin.sources.options import Options
 from spark_mjoin.sources.protocol import Limits, SourceLog
-from spark_mjoin.state.manifests import Manifests
+from spark_mjoin.state.manifest import Manifests
 
 NEW = 1_000  # promises of a micro-batch
 ROWS = 10  # of each input in each
@@ -102,12 +102,12 @@ def run(promised: int, batches: int, state: Path, **options: str) -> Iterator[Fi
                 continue
         spent = time.process_time() - began
         files = set(state.rglob("promises-*"))
-        counts = Manifests(f"{state}/{end['query']}", 0).manifest(end["version"])["batch"]
+        manifest = Manifests(f"{state}/{end['query']}", 0).manifest(end["version"])
         yield {
             "ms": 1000 * spent,
             "written": sum(path.stat().st_size for path in files - known),
-            "memory": counts["memoryUsedBytes"],
-            "forgotten": counts["promisesForgotten"],
+            "memory": manifest.held.memory_bytes,
+            "forgotten": manifest.done.promised.forgotten,
         }
         start, known = end, known | files
 

@@ -26,12 +26,13 @@ import pyarrow as pa
 from benchmarks.paper.punctuations import RECORDS, news_and_access
 from benchmarks.workloads import WORKLOADS
 from spark_mjoin.config import PURGE_EVERY, Options, parse_bytes
+from spark_mjoin.counts import BatchCounts
 from spark_mjoin.driver.scheduling import QUOTA_ROWS, SMALL_QUOTA_ROWS
 from spark_mjoin.engine import schedule as schedules
 from spark_mjoin.engine.pipeline import Pipeline
 from spark_mjoin.engine.retention import promises
-from spark_mjoin.metrics import BatchCounts
-from spark_mjoin.model import IN_STEP, BatchPlan, Expiry, JoinSpec, OverflowPlan, Purging, Schedule
+from spark_mjoin.model import IN_STEP, Expiry, JoinSpec, Purging, Schedule
+from spark_mjoin.plan import Overflow, Plan
 from spark_mjoin.query import tree as trees
 from spark_mjoin.query.graph import plan_join
 from spark_mjoin.sources.file_formats import BATCH_ROWS
@@ -135,10 +136,10 @@ def _inputs(spec: JoinSpec, tables: Mapping[str, pa.Table]) -> Inputs:
 
 def run(spec: JoinSpec, inputs: Inputs, schedule: Schedule, memory: int | None) -> Found:
     tree = trees.single(len(inputs))
-    limit = None if memory is None else OverflowPlan(memory, "adaptive", blocking_rows=0, fuel_bytes=0)
+    limit = None if memory is None else Overflow(memory, "adaptive", blocking_rows=0, fuel_bytes=0)
     purging = Purging(PURGE_EVERY) if spec.promising else None
     expiry = Expiry((None,) * len(inputs)) if spec.windowed else None
-    plan = BatchPlan(tree, overflow=limit, purging=purging, schedule=schedule, expiry=expiry)
+    plan = Plan(tree, overflow=limit, purging=purging, schedule=schedule, expiry=expiry)
     rows = [sum(batch.num_rows for batch in of) for of in inputs] if schedule.streams == IN_STEP else []
     tracked = limit is not None or spec.forgetful
     state = PartitionState.empty(tree, trees.layout(spec, tree), {}, tracked)

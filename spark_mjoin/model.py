@@ -10,7 +10,6 @@ in which the query names them, and every other number called `input` is such an 
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -330,6 +329,11 @@ class Settings:
     expected: Expected = Expected()
     shim: bool = False  # whether the jar is there: it asks for metrics when a batch is done, and takes tasks' reports
 
+    @property
+    def share_bytes(self) -> int | None:
+        """The memory of each partition."""
+        return None if self.memory_bytes is None else self.memory_bytes // self.partitions
+
 
 Position = dict[str, Any]  # how far a source was read: JSON, opaque to all but the source
 Range = dict[str, Any]  # rows between two positions: JSON, read by `Source.read`
@@ -343,17 +347,6 @@ class DiskWork:
     visited: int | None = None  # the input whose disk part is joined with the others' memory; None: a pass
     urgent: bool = False  # to be done even when inputs do not block
     operator: int = 0  # of the plan
-
-
-@dataclass(frozen=True)
-class OverflowPlan:
-    """How a partition keeps to its memory in one batch: decided on the driver and recorded in the offset."""
-
-    memory_bytes: int | None  # the partition's budget; None: no limit any more, but there is disk work left
-    flush: str
-    blocking_rows: int
-    fuel_bytes: int
-    work: tuple[DiskWork, ...] = ()
 
 
 LAZY = 3  # rows in memory for each that has arrived, when it is time to look through them for expired ones
@@ -381,12 +374,10 @@ class Purging:
 
 @dataclass(frozen=True)
 class Room:
-    """The memory of a join that has no disk to go to: decided on the driver and recorded in the offset."""
+    """The memory of a join that has no disk to go to."""
 
-    memory_bytes: int
-    parts: (
-        tuple[float, ...] | None
-    )  # of it, for the rows of each input; None: what comes when it is full only passes by
+    memory_bytes: int  # of each partition
+    parts: tuple[float, ...] | None  # for the rows of each input; None: what comes when it is full only passes by
 
 
 IN_STEP = "in step"  # rows of a batch count as if they came one by one, in proportion to what each input has
@@ -400,41 +391,3 @@ class Schedule:
     order: tuple[int, ...] = ()  # the inputs, that of the highest priority first; empty: as the query names them
     quotas: tuple[int, ...] = ()  # rows of a turn of each input; empty: all that it has
     tuples: str = "sequential"  # of the rows of a turn; or "value": those first that another input waits for
-
-
-@dataclass(frozen=True)
-class BatchPlan:
-    """How a partition runs one batch: decided on the driver and recorded in the offset."""
-
-    tree: Tree
-    orders: tuple[tuple[tuple[int, ...] | None, ...], ...] = ()  # per operator and member, the members it probes
-    overflow: OverflowPlan | None = None  # how to keep to a budget; None: everything stays in memory
-    expiry: Expiry | None = None  # None: no input has a window
-    purging: Purging | None = None  # None: no input promises anything
-    access: tuple[Access, ...] = ()  # per operator; none: no direction scans
-    admission: tuple[int, ...] | None = None  # per input, how much of WHOLE is let in; None: everything
-    room: Room | None = None  # None: no limit, or one that `overflow` has
-    schedule: Schedule = Schedule()
-    alike_since: int = 0  # the first version whose batch, and all since, had these watermarks and this admission
-
-
-@dataclass(frozen=True)
-class PartitionTask:
-    """All that one partition needs to know for one batch; travels inside Spark's input partition."""
-
-    spec: JoinSpec
-    partition: int
-    partitions: int
-    version: int  # of the state that the batch starts from
-    start: Mapping[str, Position]  # source alias -> position at `version`
-    end: Mapping[str, Position]
-    ranges: Mapping[str, list[Range]]  # source alias -> rows between start and end
-    plan: BatchPlan
-    earlier: BatchPlan | None = None  # of the batch before, should it have to be made up for
-    location: str | None = field(default=None, repr=False)  # of the query's state; None: a batch read, which keeps none
-    memory_bytes: int | None = None  # the partition's budget where exceeding it is an error
-    compression: str | None = None  # of segments
-
-    @property
-    def share(self) -> tuple[int, int]:
-        return self.partition, self.partitions

@@ -22,7 +22,12 @@ import pyarrow as pa
 from pyspark.sql.datasource import CaseInsensitiveDict
 from pyspark.sql.streaming.datasource import ReadAllAvailable
 
+from spark_mjoin.doors import offsets
 from spark_mjoin.doors.datasource import MJoinDataSource
+from spark_mjoin.doors.reader import MJoinStreamReader
+from spark_mjoin.driver.clock import SYSTEM, Clock
+from spark_mjoin.driver.loading import load
+from spark_mjoin.driver.session import Point
 from spark_mjoin.engine import batch as task
 from tests.scripted import SCRIPTS
 
@@ -54,10 +59,23 @@ def duckdb_join(query: str, tables: Mapping[str, pa.Table]) -> pa.Table:
             connection.unregister(alias)
 
 
-def reader(options: Mapping[str, str]):
+def reader(options: Mapping[str, str], clock: Clock = SYSTEM) -> MJoinStreamReader:
     """A fresh stream reader, as after a restart."""
-    source = MJoinDataSource(CaseInsensitiveDict(dict(options)))
-    return source.streamReader(source.schema())
+    given = CaseInsensitiveDict(dict(options))
+    source = MJoinDataSource(given)
+    made = source.streamReader(source.schema()) if clock is SYSTEM else MJoinStreamReader(*load(given), clock)
+    assert isinstance(made, MJoinStreamReader)
+    return made
+
+
+def point(current: MJoinStreamReader, offset: Mapping[str, Any]) -> Point:
+    """What an offset of a query says."""
+    return offsets.decode(offset, len(current.session.spec.inputs))
+
+
+def newest(current: MJoinStreamReader, offset: Mapping[str, Any]) -> list[Any]:
+    """The newest manifest of every partition up to an offset."""
+    return list(current.session.committed(point(current, offset)).partitions)
 
 
 def scripted(scripts: Mapping[str, list[pa.Table]], query: str, **options: str) -> dict[str, str]:
@@ -94,7 +112,7 @@ def run(options: Mapping[str, str], state: Path, schedule: Sequence[str] = ()) -
             produced = []
             for partition in current.partitions(start, end):
                 produced += current.read(partition)
-        results.append(pa.Table.from_batches(produced, current._spec.schema))
+        results.append(pa.Table.from_batches(produced, current.session.spec.schema))
         start = end
 
 

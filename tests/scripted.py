@@ -1,6 +1,7 @@
 """A source whose arrivals are data: which rows come in which batch is written down by the test.
 
 `SCRIPTS[name]` is a list of Arrow tables, one per batch; an empty table is a batch in which the source has nothing.
+Once it is frozen, what is left comes at once, or as many batches of it as `maxRowsPerTrigger` allows, but one at least.
 Registered as format `scripted` for tests that drive the reader in this process.
 """
 
@@ -38,7 +39,14 @@ class ScriptedSource:
 
     def latest(self, start: dict, limits: Limits, log: SourceLog) -> dict:
         last = len(SCRIPTS[self._script])
-        return {"batch": last if self._all_at_once else min(start["batch"] + 1, last)}
+        end = min(start["batch"] + 1, last)
+        rows = sum(table.num_rows for table in SCRIPTS[self._script][start["batch"] : end])
+        while self._all_at_once and end < last:
+            rows += SCRIPTS[self._script][end].num_rows
+            if limits.max_rows is not None and rows > limits.max_rows:
+                break
+            end += 1
+        return {"batch": end}
 
     def freeze(self, log: SourceLog) -> None:
         self._all_at_once = True

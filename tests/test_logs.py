@@ -22,7 +22,7 @@ def test_the_environment_names_the_level(log: logging.Logger, monkeypatch: pytes
     assert log.level == logging.NOTSET
     monkeypatch.setenv(logs.VARIABLE, " info ")
     logs.follow_environment()
-    assert log.level == logging.INFO and logging.getLogger("spark_mjoin.doors.reader").isEnabledFor(logging.INFO)
+    assert log.level == logging.INFO and logging.getLogger("spark_mjoin.driver.session").isEnabledFor(logging.INFO)
 
 
 def test_what_is_no_level_is_said_and_ignored(
@@ -42,5 +42,5 @@ def test_standard_error_is_taken_once_where_nothing_else_is(
     monkeypatch.setattr(log, "handlers", [])
     logs.follow_environment()
     logs.follow_environment()
-    logging.getLogger("spark_mjoin.doors.reader").info("plan %s", "(a b)")
-    assert capsys.readouterr().err == "INFO spark_mjoin.doors.reader: plan (a b)\n"
+    logging.getLogger("spark_mjoin.driver.session").info("plan %s", "(a b)")
+    assert capsys.readouterr().err == "INFO spark_mjoin.driver.session: plan (a b)\n"

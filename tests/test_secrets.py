@@ -27,6 +27,7 @@ from hypothesis import strategies as st
 import spark_mjoin
 from spark_mjoin import sources
 from spark_mjoin.__main__ import main
+from spark_mjoin.doors.worker import secrets_of
 from spark_mjoin.driver.loading import load
 from spark_mjoin.engine import batch as task
 from spark_mjoin.query.fingerprint import describe, differences
@@ -157,6 +158,7 @@ def test_a_query_leaves_no_secret_behind(leaky: Path, caplog: pytest.LogCaptureF
     for partition in partitions:
         list(current.read(partition))
     (leaky / "in" / "1.csv").unlink()
+    hidden = secrets_of(current.session.spec, given["stateLocation"])
     kept = (leaky / "state").rglob("*")
     said = {
         "state": everything_under(leaky / "state"),
@@ -164,7 +166,7 @@ def test_a_query_leaves_no_secret_behind(leaky: Path, caplog: pytest.LogCaptureF
         "logs": caplog.text,
         "offsets": json.dumps([start, end]),
         "progress": json.dumps(current.reportLatestOffset()),
-        "repr": repr([load(given), [p.task for p in partitions], current, current._secrets]),
+        "repr": repr([load(given), [p.task for p in partitions], current, hidden]),
         "explain": str(spark_mjoin.explain(given, show=False)),
         "explain with its state": str(spark_mjoin.explain(given, state=given["stateLocation"], show=False)),
         "advise": str(made := spark_mjoin.advise(given, show=False)) + repr(made),
@@ -216,13 +218,12 @@ def test_no_error_of_a_file_system_shows_a_secret(
     current = reader(given)
     start = current.initialOffset()
     end = current.latestOffset(start, ReadAllAvailable())
-    partitions = current.partitions(start, end)
-    current._logs.clear()
+    partitions, again = current.partitions(start, end), reader(given)
     LeakyFileSystem.broken = kind
     act = {
         "load": lambda: reader(given),
-        "latestOffset": lambda: current.latestOffset(start, ReadAllAvailable()),
-        "partitions": lambda: current.partitions(start, end),
+        "latestOffset": lambda: again.latestOffset(start, ReadAllAvailable()),
+        "partitions": lambda: again.partitions(start, end),
         "read": lambda: [list(current.read(p)) for p in partitions],
         "metrics": current.reportLatestOffset,
         "explain": lambda: spark_mjoin.explain(given, state=given["stateLocation"], show=False),

@@ -25,8 +25,8 @@ from benchmarks.paper.machine import COMPARISON_SECONDS, HASH_SECONDS, LOADED, M
 from benchmarks.paper.outcome import Check, Outcome, Panel, at_least, at_most
 from benchmarks.paper.plans import Plan, Run, run
 from benchmarks.paper.trees import Even, tree_join
-from spark_mjoin.driver.costs import Costs, Forecast, forecast
-from spark_mjoin.driver.decompose import choose
+from spark_mjoin.driver.costs import Costs, Forecast, Period, forecast
+from spark_mjoin.driver.decompose import Circumstances, choose
 from spark_mjoin.model import Tree
 from spark_mjoin.query.tree import render
 
@@ -61,7 +61,7 @@ def decomposition(scale: float) -> Outcome:
     until = max(n * d for n, d in zip(rows, DELAYS, strict=True))
     estimates = Even(CLASSES, tuple(map(float, values)), (0.0,) * 6, tuple(1 / d for d in DELAYS))
     on_average = replace(estimates, rates=tuple(n / until for n in rows))  # a choice knows rates, and not when they end
-    chosen = choose(estimates.spec, on_average, MACHINE, until).tree
+    chosen = choose(estimates.spec, on_average, MACHINE, Circumstances(until)).tree
     own = f"chosen: {render(chosen, [i.alias for i in estimates.spec.inputs])}"
     trees = TREES | {own: chosen}
     runs = {
@@ -69,7 +69,8 @@ def decomposition(scale: float) -> Outcome:
         for name, tree in trees.items()
     }
     expected = {
-        name: forecast(estimates.spec, estimates, tree, MACHINE, until, most=rows) for name, tree in trees.items()
+        name: forecast(estimates.spec, estimates, tree, MACHINE, Period(until, most=rows))
+        for name, tree in trees.items()
     }
     early, middle, late = (round(until * at, 1) for at in (EARLY, MIDDLE, LATE))
     checks = [

@@ -18,7 +18,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from spark_mjoin.metrics import WorkCounts
+from spark_mjoin.evidence import WorkCounts
 
 HASH_SECONDS = 175.008e-9
 MOVE_SECONDS = 426.518e-9

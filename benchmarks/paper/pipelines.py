@@ -28,14 +28,15 @@ from benchmarks.paper.inputs import Stream
 from benchmarks.paper.machine import COMPARISON_SECONDS, HASH_SECONDS, MOVE_SECONDS, Work
 from benchmarks.paper.virtual import Run, Simulation, scratch
 from spark_mjoin.config import Options
+from spark_mjoin.counts import BatchCounts
 from spark_mjoin.driver import manager
 from spark_mjoin.driver.choice import Planner
 from spark_mjoin.driver.costs import Costs
-from spark_mjoin.driver.plan import Overflow, Plan
 from spark_mjoin.engine.pipeline import Pipeline
 from spark_mjoin.engine.replan import replan
-from spark_mjoin.metrics import BatchCounts
+from spark_mjoin.evidence import Held
 from spark_mjoin.model import DiskWork
+from spark_mjoin.plan import Overflow, Plan
 from spark_mjoin.query import tree as trees
 from spark_mjoin.query.graph import plan_join
 from spark_mjoin.state.partition import PartitionState
@@ -126,16 +127,17 @@ class _Product(Simulation):
 
     def _run(self, arriving: list[tuple[int, pa.RecordBatch]]) -> None:
         """What a task does (`spark_mjoin.engine.batch`)."""
-        plan, version = self._plan.of_partition(0, 1), self._version + 1
+        plan, version = self._plan, self._version + 1
         batch = Pipeline(
             self._state, self._store, plan, version, ATTEMPT, self._counts, self._clock, lambda state: None
         )
         if batch.state.tree != plan.tree:
             self._give(replan(batch, self._spec, plan.tree))
         self._give(batch.arrivals(iter(arriving), (0, 1)))
-        self._give(batch.planned_work())
+        if plan.overflow is not None:
+            self._give(batch.planned_work(plan.overflow.work_of(0)))
         self._state = batch.state
-        self._counts.memory_bytes = batch.state.nbytes()
+        self._counts.held = Held(memory_bytes=batch.state.nbytes())
         self._store.commit(batch.state, version, {}, self._counts, ATTEMPT)
         self._done, self._flushed, self._took = self.work(), self.rows_flushed(), self._counts.memory_to_memory.seconds
         self._version, self._counts = version, self._nothing()
@@ -157,7 +159,8 @@ class _Product(Simulation):
         places = [] if committed is None else list(self._planner.layout(committed))
         for place in reversed(places):
             figures = committed["operators"][place.number] if committed else {}
-            if planned := manager.plan_work(place.spec, figures, overflow.fuel_bytes, ended=False):
+            alone = manager.Committed(replace(place, parent=None), figures)
+            if planned := manager.decide([alone], overflow.fuel_bytes, frozenset(), ended=False).work:
                 return tuple(replace(work, urgent=True, operator=place.number) for work in planned)
         return ()
 
@@ -171,10 +174,10 @@ class _Product(Simulation):
         counts = self._counts
         done = [*(phase.work for phase in counts.phases), *counts.below.values()]
         read = counts.disk_to_disk.work.moves + counts.disk_to_memory.work.moves
-        return sum(map(Work.of, done), Work(disk_rows=counts.rows_flushed + read)) + self._done
+        return sum(map(Work.of, done), Work(disk_rows=counts.evicted.rows + read)) + self._done
 
     def rows_flushed(self) -> int:
-        return self._flushed + self._counts.rows_flushed
+        return self._flushed + self._counts.evicted.rows
 
     def comparisons(self) -> tuple[int, ...]:
         return ()

@@ -24,7 +24,8 @@ from benchmarks.paper.inputs import Stream
 from benchmarks.paper.machine import Work
 from benchmarks.paper.virtual import Run, Simulation, scratch
 from spark_mjoin.config import Options
-from spark_mjoin.driver.manager import plan_work
+from spark_mjoin.counts import BatchCounts
+from spark_mjoin.driver.manager import Committed, decide
 from spark_mjoin.driver.watermarks import advance
 from spark_mjoin.engine import arrival, cleanup, overflow, reactive
 from spark_mjoin.engine.retention import expiry, purge
@@ -32,8 +33,8 @@ from spark_mjoin.join.operator import produce
 from spark_mjoin.join.orders import Probing, Targets, choose_all, order_of, probe_order
 from spark_mjoin.join.statistics import Statistics
 from spark_mjoin.join.windows import Windows
-from spark_mjoin.metrics import BatchCounts
-from spark_mjoin.model import DiskWork, Expiry, JoinSpec, OverflowPlan, ProbeOrder, Purging
+from spark_mjoin.model import DiskWork, Expiry, JoinSpec, ProbeOrder, Purging
+from spark_mjoin.plan import Overflow
 from spark_mjoin.query.graph import plan_join
 from spark_mjoin.state.operator import OperatorState
 from spark_mjoin.state.partition import PartitionState
@@ -83,7 +84,7 @@ class _Operator:
     spec: JoinSpec
     state: OperatorState
     store: StateStore
-    overflow: OverflowPlan | None
+    overflow: Overflow | None
     order: Sequence[int] | Mapping[int, Targets] | str
     probing: Probing
     purging: Purging | None = None
@@ -116,26 +117,22 @@ class _Operator:
             if purge.is_due(state, self.purging) or (full and purge.is_pending(state)):
                 purge.sweep(state, self.purging, self.counts, all_of_them=full)
         if self.overflow is not None and overflow.is_over(self.alone, self.overflow):
-            flushed = self.counts.rows_flushed
+            flushed = self.counts.evicted.rows
             overflow.make_room(self.alone, self.overflow, self.store, 1, "run", self.counts)
-            self.disk_rows += self.counts.rows_flushed - flushed
+            self.disk_rows += self.counts.evicted.rows - flushed
 
     def disk_work(self, ended: bool) -> DiskWork | None:
         """The most promising piece of disk work, as the state manager sees it."""
         if self.overflow is None or not self.state.residency.overflowed():
             return None
-        figures = {
-            "residency": self.state.residency.to_json(),
-            "groups": self.state.groups.to_json(),
-            "segments": [segment.to_json() for segment in self.state.segments],
-        }
-        return next(iter(plan_work(self.spec, figures, fuel_bytes=1, ended=ended)), None)
+        committed = Committed(self.state.place, self.state.figures())
+        return next(iter(decide([committed], 1, frozenset(), ended).work), None)
 
     def perform(self, work: DiskWork) -> Iterator[pa.RecordBatch]:
         assert self.overflow is not None
         state, groups, area = self.state, self.state.groups, overflow.work_area(self.overflow)
         for number in range(len(state.tables)):
-            self.store.save(state, number, 1, "run")
+            self.store.rows.save(state, number, 1, "run")
         if work.visited is not None:
             self.disk_rows += int(groups.disk[work.visited, list(work.buckets)].sum())
             phase = self.counts.disk_to_memory
@@ -203,7 +200,7 @@ class _Simulation(Simulation):
         limit = None
         if plan.memory_bytes is not None:
             share = int(plan.memory_bytes * join.weight / weights)
-            limit = OverflowPlan(share, plan.flush, blocking_rows=0, fuel_bytes=1 << 62)
+            limit = Overflow(share, plan.flush, blocking_rows=0, fuel_bytes=1 << 62)
         state = OperatorState.alone(spec, tracked=limit is not None)
         store = StateStore(str(directory / join.name), 0)
         purging = Purging(options.settings.purge_every) if spec.promising else None
@@ -257,7 +254,7 @@ class _Simulation(Simulation):
         return sum((operator.work() for operator in self._operators), Work())
 
     def rows_flushed(self) -> int:
-        return sum(operator.counts.rows_flushed for operator in self._operators)
+        return sum(operator.counts.evicted.rows for operator in self._operators)
 
     def comparisons(self) -> tuple[int, ...]:
         return tuple(self._operators[-1].comparisons)

@@ -33,12 +33,14 @@ from benchmarks.paper.machine import Work
 from benchmarks.paper.outcome import Check, Outcome, Panel, at_least, at_most
 from benchmarks.paper.virtual import Run, Simulation, scratch
 from spark_mjoin.config import Options
-from spark_mjoin.driver.admission import Load, Parts, Promise
+from spark_mjoin.counts import BatchCounts
+from spark_mjoin.driver.admission import DelayLimit, Load, Parts
 from spark_mjoin.driver.allocation import Flexible, MemoryParts, decide
 from spark_mjoin.driver.watermarks import advance
 from spark_mjoin.engine.pipeline import Pipeline
-from spark_mjoin.metrics import BatchCounts
-from spark_mjoin.model import WHOLE, BatchPlan, Expiry, Room
+from spark_mjoin.evidence import Held
+from spark_mjoin.model import WHOLE, Expiry, Room
+from spark_mjoin.plan import Plan
 from spark_mjoin.query import tree as trees
 from spark_mjoin.query.graph import plan_join
 from spark_mjoin.schema import TIMESTAMP
@@ -103,9 +105,9 @@ class _Simulation(Simulation):
         self._arriving: list[tuple[int, pa.RecordBatch]] = []
         self.most_bytes = 0
 
-    def _plan(self, marks: tuple[int | None, ...] = (None, None)) -> BatchPlan:
+    def _plan(self, marks: tuple[int | None, ...] = (None, None)) -> Plan:
         expiry = Expiry(marks, active=True)
-        return BatchPlan(trees.single(2), expiry=expiry, admission=self._admission, room=self._room)
+        return Plan(trees.single(2), expiry=expiry, admission=self._admission, room=self._room)
 
     def arrive(self, stream: str, rows: pa.RecordBatch) -> None:
         self._arriving.append(("ab".index(stream), rows))
@@ -154,7 +156,7 @@ def controlled(
 
 
 class _Controller(_Simulation):
-    """Plans each batch from what it measured of those before, as `reader.MJoinStreamReader._admission` does."""
+    """Plans each batch from what it measured of those before, as `driver.session` does."""
 
     takes_all = True  # a query without limits takes whatever is there
 
@@ -182,9 +184,9 @@ class _Controller(_Simulation):
         if self._batch is not None:
             self._load.note(*self._batch)
         before = self._admission if self._batch is not None and self._admission != _EVERYTHING else None
-        promise = None if self._service is None else Promise()
-        flexible = Flexible.of(self._spec, self._memory_bytes, self._committed()) if self._memory_bytes else None
-        found = decide(self._load, (before, self.memory_parts), arrived or 0.0, promise, self._least, flexible)
+        limit = None if self._service is None else DelayLimit()
+        flexible = Flexible.of(self._spec, self._memory_bytes, self._held()) if self._memory_bytes else None
+        found = decide(self._load, (before, self.memory_parts), arrived or 0.0, limit, self._least, flexible)
         self.changes += self.memory_parts is not None and found[1] != self.memory_parts
         self._admission, self.memory_parts = found
         self._room = None if self.memory_parts is None else Room(self._memory_bytes, self.memory_parts)
@@ -195,12 +197,12 @@ class _Controller(_Simulation):
         worked = 0.0 if self._service is None else sum(taken) / self._service
         self._batch = taken, self._admission, arrived, worked, 0.0
 
-    def _committed(self) -> list[dict[str, dict[str, list[int]]]]:
+    def _held(self) -> list[Held]:
         """What the manifests of a query say about the state."""
         root = self._pipeline.state.root
-        kept = [admitted.rows for admitted in root.admitted]
-        held = [table.steady_bytes() for table in root.tables]
-        return [{"batch": {"inputBytes": held, "keptRows": kept}}] if any(kept) else []
+        kept = tuple(admitted.rows for admitted in root.admitted)
+        held = tuple(table.steady_bytes() for table in root.tables)
+        return [Held(input_bytes=held, kept_rows=kept)] if any(kept) else []
 
     def tick(self) -> None:
         """A batch takes as long as the rows that it lets in."""

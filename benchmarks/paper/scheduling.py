@@ -30,12 +30,13 @@ from benchmarks.paper.outcome import Check, Outcome, Panel, at_least
 from benchmarks.paper.punctuations import ITEMS, QUERY, RECORDS, news_and_access
 from benchmarks.paper.virtual import Run, scratch
 from spark_mjoin.config import Options
+from spark_mjoin.counts import BatchCounts
 from spark_mjoin.driver.scheduling import choose
 from spark_mjoin.engine import schedule
 from spark_mjoin.engine.pipeline import Pipeline
 from spark_mjoin.engine.retention import promises
-from spark_mjoin.metrics import BatchCounts
-from spark_mjoin.model import Array, BatchPlan, JoinSpec, Purging, Schedule
+from spark_mjoin.model import Array, JoinSpec, Purging, Schedule
+from spark_mjoin.plan import Plan
 from spark_mjoin.query import tree as trees
 from spark_mjoin.query.graph import plan_join
 from spark_mjoin.state.keysets import KeySet, WordSet
@@ -149,23 +150,23 @@ def _run(name: str, plan: Schedule, spec: JoinSpec, by_source: Mapping[str, pa.R
 
     def work() -> Work:
         done = Work.of(counts.memory_to_memory.work)
-        stored, compared = done.moves - counts.rows_dropped, done.comparisons + scanned[0]
+        stored, compared = done.moves - counts.dropped.unmatched, done.comparisons + scanned[0]
         return Work(done.hashes, stored, compared, done.probes)
 
     def arriving() -> Iterator[tuple[int, pa.RecordBatch]]:
         inputs = [[by_source[spec.sources[i.source].alias]] for i in spec.inputs]
         awaited = partial(promises.awaited, root)
         for number, batch in schedule.merge(plan, inputs, 1, awaited, {}, counts):
-            before, news_rows = counts.punctuations, root.tables[0].rows
+            before, news_rows = counts.promised.punctuations, root.tables[0].rows
             yield number, batch
-            scanned[0] += (counts.punctuations - before) * news_rows
+            scanned[0] += (counts.promised.punctuations - before) * news_rows
             held = sum(table.rows for table in root.tables)
             spent = work()
             told = sum(_size(keys, by_source["news"].num_rows) for _, keys in root.told)
             samples.append((spent.seconds(LOADED), root.results, spent.comparisons, held, told))
 
     with scratch() as place:
-        batch = BatchPlan(tree, purging=Purging(1), schedule=plan)
+        batch = Plan(tree, purging=Purging(1), schedule=plan)
         pipeline = Pipeline(state, StateStore(str(place), 0), batch, 1, "run", counts, lambda: 0.0, lambda state: None)
         results = sum(rows.num_rows for rows in pipeline.arrivals(arriving(), (0, 1)))
     seconds, given, compared, rows, told = map(np.array, zip(*samples, strict=True))

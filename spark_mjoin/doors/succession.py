@@ -17,7 +17,8 @@ from pyspark.sql.datasource import DataSource, DataSourceStreamReader, InputPart
 from pyspark.sql.streaming.datasource import ReadLimit, SupportsTriggerAvailableNow
 from pyspark.sql.types import StructType
 
-from spark_mjoin.doors.reader import MJoinStreamReader, Offset
+from spark_mjoin.doors.offsets import Offset
+from spark_mjoin.doors.reader import MJoinStreamReader
 
 CHANGE = "__mjoinPlanner"  # as in jvm-shim/src/sparkmjoin/Planner.java
 

@@ -32,14 +32,15 @@ import math
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
 
 from spark_mjoin.driver.costs import Costs
 from spark_mjoin.errors import OptionError, listed, nearest
 from spark_mjoin.join import orders
 from spark_mjoin.join.statistics import Statistics
-from spark_mjoin.model import CHUNK_ROWS, LAZY, Access, BatchPlan, JoinSpec, OperatorSpec, ProbeOrder
+from spark_mjoin.model import CHUNK_ROWS, LAZY, Access, JoinSpec, OperatorSpec, ProbeOrder
+from spark_mjoin.plan import Plan
 from spark_mjoin.query import tree as trees
+from spark_mjoin.state.manifest import OperatorFigures
 
 AUTO, HASH, SCAN = "auto", "hash", "scan"
 GROWTH = 16.0  # as often must the rows of an input that grows be scanned for less, to begin with it
@@ -177,24 +178,24 @@ class Choice:
     reason: str
 
 
-def choose(
-    spec: JoinSpec,
-    target: Target,
-    directions: Sequence[Direction],
-    said: Mapping[int, str],
-    current: frozenset[int],
-    costs: Costs,
-    least: float = 0.0,
-) -> Choice:
-    """The origins that scan a target, of directions by the same key classes.
+@dataclass(frozen=True)
+class Group:
+    """Directions to one target by the same key classes, which could share an index of it."""
 
-    said: per origin, auto, hash or scan; current: the origins that scan it now; least: seconds that are worth a change.
-    """
+    target: Target
+    directions: Sequence[Direction]
+    said: Mapping[int, str]  # per origin, what option `access` says
+    current: frozenset[int] = frozenset()  # origins that scan now
+
+
+def choose(spec: JoinSpec, group: Group, costs: Costs, least: float = 0.0) -> Choice:
+    """The origins that scan a target; least: seconds that are worth a change."""
+    target, directions, said = group.target, group.directions, group.said
     number = directions[0].target
     alias = spec.inputs[number].alias
     always = frozenset(o for o, how in said.items() if how == SCAN)
     free = [d for d in directions if said[d.origin] == AUTO]
-    now = always | (current & {d.origin for d in free})
+    now = always | (group.current & {d.origin for d in free})
     if not free:
         return Choice(number, tuple(directions), always, False, 0.0, 0.0, f"{alias}: option 'access' says so")
     if target.arrivals < LEAST_ROWS or not any(d.chunks for d in directions):
@@ -233,28 +234,35 @@ def _nanos(seconds: float, target: Target) -> str:
 # --- from counts -------------------------------------------------------------------------------------------------
 
 
-def plan_access(
-    place: OperatorSpec,
-    figures: Sequence[Mapping[str, Any]],
-    planned: Sequence[orders.Targets | None],
-    wanted: Wanted,
-    current: Access,
-    costs: Costs,
-    active: bool = False,
-    briefly: bool = False,
-) -> tuple[Access, list[Choice]]:
-    """The directions of one operator that scan, from the newest manifests of all partitions that have it.
+@dataclass(frozen=True)
+class Used:
+    """How the probes of an operator have run so far."""
 
-    active: rows leave before every batch; briefly: give no reasons where it is plain that nothing will scan.
-    """
+    orders: Sequence[orders.Targets | None] = ()  # none: they were not planned
+    scans: Access = ()
+
+
+@dataclass(frozen=True)
+class Rules:
+    """What a plan of access keeps to."""
+
+    wanted: Wanted = Wanted()
+    active: bool = False  # rows leave before every batch
+    briefly: bool = False  # no reasons are needed where it is plain that nothing will scan
+
+
+def plan_access(
+    place: OperatorSpec, figures: Sequence[OperatorFigures], used: Used, rules: Rules, costs: Costs
+) -> tuple[Access, list[Choice]]:
+    """The directions of one operator that scan, from the newest manifests of all partitions that have it."""
     spec = place.spec
     statistics = Statistics.of_manifests(spec, figures, in_memory=True)
     counted = [_arrivals(statistics, m, len(figures)) for m in range(len(spec.inputs))]
-    targets = _targets(spec, statistics, figures, counted, active)
+    targets = _targets(spec, statistics, figures, counted, rules.active)
     if (
-        briefly
-        and not current
-        and wanted == Wanted()
+        rules.briefly
+        and not used.scans
+        and rules.wanted == Wanted()
         and not any(
             _may_be_scanned(target, [c for o, (_, c) in enumerate(counted) if o != m and c], costs)
             for m, target in enumerate(targets)
@@ -263,16 +271,16 @@ def plan_access(
         return (), []
     groups: dict[tuple[int, tuple[int, ...]], list[Direction]] = {}
     for origin in range(len(spec.inputs)):
-        chosen = planned[origin] if planned else None
+        chosen = used.orders[origin] if used.orders else None
         visited = orders.smallest_first(spec, origin, statistics.rows) if chosen is None else chosen
         for direction in _directions(statistics, orders.order_of(spec, origin, visited), *counted[origin]):
             groups.setdefault((direction.target, direction.classes), []).append(direction)
     least = LEAST_SHARE * costs.move * sum(rows for rows, _ in counted)
     choices = []
     for (target, _), directions in sorted(groups.items()):
-        said = {d.origin: wanted.of(place, d.origin, target) for d in directions}
-        scanning_now = frozenset(o for o, t in current if t == target)
-        choices.append(choose(spec, targets[target], directions, said, scanning_now, costs, least))
+        said = {d.origin: rules.wanted.of(place, d.origin, target) for d in directions}
+        scanning_now = frozenset(o for o, t in used.scans if t == target)
+        choices.append(choose(spec, Group(targets[target], directions, said, scanning_now), costs, least))
     return tuple(sorted((o, c.target) for c in choices for o in c.scans)), choices
 
 
@@ -285,7 +293,7 @@ def _arrivals(statistics: Statistics, member: int, partitions: int) -> tuple[flo
 def _targets(
     spec: JoinSpec,
     statistics: Statistics,
-    figures: Sequence[Mapping[str, Any]],
+    figures: Sequence[OperatorFigures],
     counted: Sequence[tuple[float, float]],
     active: bool,
 ) -> list[Target]:
@@ -293,11 +301,11 @@ def _targets(
     chunks = [of for _, of in counted if of]
     # Lazily, rows leave when a third of those in memory have come since; an index is built anew of the others.
     expiring = (min(chunks) if active else (LAZY - 1) * arriving / in_memory) if chunks else 0.0
-    flushed = any(any(f["residency"]["departures"]) for f in figures if "residency" in f)
+    flushed = any(f.overflowed for f in figures)
     flushing = arriving / (FLUSHED * in_memory) if flushed else 0.0
     out = []
     for m, (rows, (arrivals, _)) in enumerate(zip(statistics.rows, counted, strict=True)):
-        dropped = sum(f["progress"]["dropped"][m] for f in figures if "progress" in f)
+        dropped = sum(f.progress.dropped[m] for f in figures if f.progress is not None)
         purges = flushing + (expiring if dropped else 0.0)
         out.append(Target(rows, arrivals, purges, grows=not purges))
     return out
@@ -329,7 +337,7 @@ def _directions(statistics: Statistics, order: ProbeOrder, rows: float, chunks: 
 # --- for people --------------------------------------------------------------------------------------------------
 
 
-def describe(spec: JoinSpec, plan: BatchPlan) -> dict[str, str]:
+def describe(spec: JoinSpec, plan: Plan) -> dict[str, str]:
     """For each input of the join, how its rows reach the others of its operator: `b: scan, c: hash`."""
     out = {}
     for place in trees.layout(spec, plan.tree):

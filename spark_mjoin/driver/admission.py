@@ -13,7 +13,7 @@ and something for every row that is let in. What these are is fitted to what bat
 without it as long as its input took to arrive, or FREE_SECONDS. Then delay does not grow, and what has built up goes
 down.
 
-Promise. With `minRecall` the number of rows is raised until no result can be less likely than that: for an arriving row
+Recall. With `minRecall` the number of rows is raised until no result can be less likely than that: for an arriving row
 of any input, its fraction times the least ones that the others have, in the state or from now on. Sharing more rows
 equally is also the cheapest way to get there. A batch may take longer then.
 
@@ -23,10 +23,10 @@ Pure: times come from outside. The decision is part of the offset, so a replay a
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
-from typing import Any
 
+from spark_mjoin.evidence import Held
 from spark_mjoin.model import WHOLE
 
 FREE_SECONDS = 5.0  # that a batch may take before anything is shed, unless `maxDelay` says otherwise
@@ -107,40 +107,42 @@ class Load:
 
 
 @dataclass(frozen=True)
-class Promise:
+class DelayLimit:
+    """How late results may be, and how many of them may be lost for that."""
+
     max_delay: float | None = None  # seconds
     min_recall: float | None = None
 
 
-def admit(load: Load, before: Parts | None, seconds: float | None, promise: Promise, least: Sequence[float]) -> Parts:
+def admit(load: Load, before: Parts | None, seconds: float | None, limit: DelayLimit, least: Sequence[float]) -> Parts:
     """How much of each input the next batch lets in.
 
     before: what the last one did; seconds: in which its input arrived, None where nothing arrives any more; least: the
     smallest fraction of each input that is in the state.
     """
     everything = (WHOLE,) * load.inputs
-    if seconds is None and promise.max_delay is None:
+    if seconds is None and limit.max_delay is None:
         return everything  # delay cannot grow
     rows = load.expected(seconds)
-    if before is not None and promise.min_recall is not None and not keeps(before, least, promise.min_recall):
-        before = None  # it was decided when something else was promised
+    if before is not None and limit.min_recall is not None and not keeps(before, least, limit.min_recall):
+        before = None  # it was decided under another limit
     if not rows or not load.is_known:
         return before or everything
-    may_take = promise.max_delay or max(FREE_SECONDS, RECOVERY * (seconds or 0.0))
+    may_take = limit.max_delay or max(FREE_SECONDS, RECOVERY * (seconds or 0.0))
     capacity = load.capacity(sum(rows), may_take)
     if sum(rows) <= capacity:
         return everything
     parts = _parts(rows, capacity)
-    if promise.min_recall is not None and not keeps(parts, least, promise.min_recall):
-        parts = _raised(rows, capacity, least, promise.min_recall)
+    if limit.min_recall is not None and not keeps(parts, least, limit.min_recall):
+        parts = _raised(rows, capacity, least, limit.min_recall)
     if before is not None and all(b <= p <= STEADY * b for b, p in zip(before, parts, strict=True)):
         return before
     return parts
 
 
-def least_fractions(committed: Sequence[Mapping[str, Any]], inputs: int) -> list[float]:
-    """The smallest fraction of each input that is in the state, from the manifests of its partitions."""
-    found = [manifest["batch"].get("leastFractions", [1.0] * inputs) for manifest in committed]
+def least_fractions(held: Iterable[Held], inputs: int) -> list[float]:
+    """The smallest fraction of each input that is in the state, from what its partitions hold."""
+    found = [each.least_fractions for each in held if each.least_fractions]
     return [min((of[i] for of in found), default=1.0) for i in range(inputs)]
 
 
@@ -163,7 +165,7 @@ def keeps(parts: Parts, least: Sequence[float], recall: float) -> bool:
 
 
 def _raised(rows: Sequence[float], capacity: float, least: Sequence[float], recall: float) -> Parts:
-    """The smallest shares, of more rows than there is time for, that keep a promise."""
+    """The smallest shares, of more rows than there is time for, that keep to a recall."""
     low, high = capacity, sum(rows)
     for _ in range(40):
         middle = (low + high) / 2

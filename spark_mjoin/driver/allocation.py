@@ -19,12 +19,12 @@ Pure. Not covered: how rows leave (engine.retention.shrinking).
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from itertools import combinations
-from typing import Any
 
-from spark_mjoin.driver.admission import LEAST_PARTS, Load, Parts, Promise, admit, shares
+from spark_mjoin.driver.admission import LEAST_PARTS, DelayLimit, Load, Parts, admit, shares
+from spark_mjoin.evidence import Held
 from spark_mjoin.model import WHOLE, JoinSpec
 
 HORIZON_SECONDS = 600.0  # longer windows are not planned for: the part that is let in must fill them in this time
@@ -47,16 +47,16 @@ class Flexible:
     rows: tuple[float, ...]  # of each input, that are there
 
     @staticmethod
-    def of(spec: JoinSpec, memory_bytes: int, committed: Sequence[Mapping[str, Any]]) -> Flexible | None:
-        """None where some input has no window; bytes of rows are those that the partitions have committed."""
+    def of(spec: JoinSpec, memory_bytes: int, held: Iterable[Held]) -> Flexible | None:
+        """None where some input has no window; bytes of rows are those that the partitions hold."""
         windows = [(i.window.size, i.window.in_rows) for i in spec.inputs if i.window is not None]
         if len(windows) < len(spec.inputs):
             return None
-        batches = [m["batch"] for m in committed if m["batch"].get("inputBytes")]
-        held = [sum(b["inputBytes"][i] for b in batches) for i in range(len(windows))]
-        rows = [sum(b["keptRows"][i] for b in batches) for i in range(len(windows))]
-        some = sum(held) / sum(rows) if sum(rows) else ASSUMED_BYTES
-        sizes = tuple(h / r if r else some for h, r in zip(held, rows, strict=True))
+        known = [each for each in held if each.input_bytes]
+        bytes_held = [sum(each.input_bytes[i] for each in known) for i in range(len(windows))]
+        rows = [sum(each.kept_rows[i] for each in known) for i in range(len(windows))]
+        some = sum(bytes_held) / sum(rows) if sum(rows) else ASSUMED_BYTES
+        sizes = tuple(b / r if r else some for b, r in zip(bytes_held, rows, strict=True))
         return Flexible(memory_bytes, tuple(windows), sizes, tuple(map(float, rows)))
 
     def spans(self, rates: Sequence[float]) -> list[float]:
@@ -69,17 +69,17 @@ def decide(
     load: Load,
     before: tuple[Parts | None, MemoryParts | None],
     seconds: float | None,
-    promise: Promise | None,
+    limit: DelayLimit | None,
     least: Sequence[float],
     flexible: Flexible | None,
 ) -> tuple[Parts, MemoryParts | None]:
     """How much of each input the next batch lets in, and which part of the memory its window gets.
 
-    As driver.admission.admit; without a promise nothing is shed. Where windows must be shortened as well, both are
+    As driver.admission.admit; without a limit nothing is shed. Where windows must be shortened as well, both are
     chosen together. What is in force stays unless something is BETTER.
     """
     everything = (WHOLE,) * load.inputs
-    parts = everything if promise is None else admit(load, before[0], seconds, promise, least)
+    parts = everything if limit is None else admit(load, before[0], seconds, limit, least)
     if flexible is None:
         return parts, None
     rates = load.rates or load.offered
@@ -130,50 +130,46 @@ def divide(rates: Sequence[float], most: Sequence[float], row_bytes: Sequence[fl
         rest = [0.0 if i == first else cap for i, cap in enumerate(caps)]
         beginnings.append([a + b for a, b in zip(begun, shares(rest, memory - begun[first]), strict=True)])
 
-    def value(of: Sequence[float]) -> float:
-        return results(rates, [b / size for b, size in zip(of, row_bytes, strict=True)])
-
-    return max((_improved(begun, rates, caps, row_bytes, value) for begun in beginnings), key=value)
+    division = _Division(rates, caps, row_bytes)
+    return max(map(division.improved, beginnings), key=division.value)
 
 
-def _improved(
-    begun: Sequence[float],
-    rates: Sequence[float],
-    caps: Sequence[float],
-    row_bytes: Sequence[float],
-    value: Callable[[Sequence[float]], float],
-) -> list[float]:
-    """Move memory between two inputs at a time until nothing is gained."""
-    out, best = list(begun), value(begun)
-    for _ in range(ROUNDS):
-        for p, q in combinations(range(len(out)), 2):
-            both = out[p] + out[q]
-            out[p] = _first_of_two(p, q, both, out, rates, caps, row_bytes)
-            out[q] = both - out[p]
-        if value(out) <= best * GAIN:
-            break
-        best = value(out)
-    return out
+@dataclass(frozen=True)
+class _Division:
+    """Memory that is divided over windows: what each input can use, and what it gives for it."""
 
+    rates: Sequence[float]
+    caps: Sequence[float]  # bytes
+    row_bytes: Sequence[float]
 
-def _first_of_two(
-    p: int,
-    q: int,
-    both: float,
-    of: Sequence[float],
-    rates: Sequence[float],
-    caps: Sequence[float],
-    row_bytes: Sequence[float],
-) -> float:
-    """The best part of p in what p and q have together: the sum is c + a W_p + b W_q + m W_p W_q."""
-    rest = {j: of[j] / row_bytes[j] for j in range(len(of)) if j not in (p, q)}
-    apart = math.prod(rest.values())
-    a, b = rates[q] * apart / row_bytes[p], rates[p] * apart / row_bytes[q]
-    m = sum(rates[i] * math.prod(r for j, r in rest.items() if j != i) for i in rest) / row_bytes[p] / row_bytes[q]
-    low, high = max(0.0, both - caps[q]), min(caps[p], both)
-    if m > 0:
-        return min(max(both / 2 + (a - b) / (2 * m), low), high)
-    return of[p] if a == b else high if a > b else low
+    def value(self, of: Sequence[float]) -> float:
+        """The rate of results, given the bytes of each window."""
+        return results(self.rates, [b / size for b, size in zip(of, self.row_bytes, strict=True)])
+
+    def improved(self, begun: Sequence[float]) -> list[float]:
+        """Move memory between two inputs at a time until nothing is gained."""
+        out, best = list(begun), self.value(begun)
+        for _ in range(ROUNDS):
+            for p, q in combinations(range(len(out)), 2):
+                both = out[p] + out[q]
+                out[p] = self._first_of_two(p, q, out)
+                out[q] = both - out[p]
+            if self.value(out) <= best * GAIN:
+                break
+            best = self.value(out)
+        return out
+
+    def _first_of_two(self, p: int, q: int, of: Sequence[float]) -> float:
+        """The best part of p in what p and q have together: the sum is c + a W_p + b W_q + m W_p W_q."""
+        rates, caps, size, both = self.rates, self.caps, self.row_bytes, of[p] + of[q]
+        rest = {j: of[j] / size[j] for j in range(len(of)) if j not in (p, q)}
+        apart = math.prod(rest.values())
+        a, b = rates[q] * apart / size[p], rates[p] * apart / size[q]
+        m = sum(rates[i] * math.prod(r for j, r in rest.items() if j != i) for i in rest) / size[p] / size[q]
+        low, high = max(0.0, both - caps[q]), min(caps[p], both)
+        if m > 0:
+            return min(max(both / 2 + (a - b) / (2 * m), low), high)
+        return of[p] if a == b else high if a > b else low
 
 
 def divide_all(

@@ -165,8 +165,8 @@ class _Bench:
         import numpy as np
 
         from spark_mjoin import kernel
+        from spark_mjoin.evidence import WorkCounts
         from spark_mjoin.join.operator import materialise, pooled, produce
-        from spark_mjoin.metrics import WorkCounts
         from spark_mjoin.model import CHUNK_ROWS, ProbeOrder, ProbeStep
         from spark_mjoin.state.table import HashIndex, Table
 
@@ -211,8 +211,8 @@ class _Bench:
         """Seconds per row of a key column that no cache holds, for a scan of it by so many rows that find nothing."""
         import numpy as np
 
+        from spark_mjoin.evidence import WorkCounts
         from spark_mjoin.join.operator import scanned
-        from spark_mjoin.metrics import WorkCounts
 
         probing = -1 - np.arange(count, dtype=np.int64)  # keys are not negative
         rows = WIDE * self._rows

@@ -23,15 +23,15 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any
 
 from spark_mjoin.driver import access, decompose, manager, scheduling
 from spark_mjoin.driver.costs import Costs, expected_of, inside
-from spark_mjoin.driver.plan import Orders, Overflow, Plan
 from spark_mjoin.join import orders
 from spark_mjoin.join.statistics import Pair, Statistics, of_plan
 from spark_mjoin.model import Access, JoinSpec, OperatorSpec, Settings, Tree
+from spark_mjoin.plan import Orders, Overflow, Plan
 from spark_mjoin.query import tree as trees
+from spark_mjoin.state.manifest import Manifest
 
 LOOK_AGAIN = 2.0  # times the rows that there were when the tree was last looked at
 PATIENCE = 20.0  # seconds of joining for each that looking at trees takes
@@ -43,7 +43,7 @@ ROWS_SHARE = 0.75  # of the memory, for rows; the rest is for disk work (engine.
 SPARE_USED = 0.5  # of the time that batches leave free, for disk work: input may grow, and disk work take longer
 HORIZON_SECONDS = 600.0  # that a choice is expected to hold
 
-Committed = Sequence[Mapping[str, Any] | None]  # the newest manifest of every partition, None where there is none
+Committed = Sequence[Manifest | None]  # the newest manifest of every partition, None where there is none
 
 
 @dataclass(frozen=True)
@@ -111,8 +111,8 @@ class Planner:
         if self.settings.plan is not None:
             return trees.parse(self.settings.plan, self.spec), "option 'plan' says so"
         found = [manifest for manifest in committed if manifest is not None]
-        rows = sum(sum(manifest["rows"]) for manifest in found)
-        self._worked_ms += sum(manifest["batch"]["memoryToMemoryTimeMs"] for manifest in found)
+        rows = sum(sum(manifest.rows) for manifest in found)
+        self._worked_ms += sum(manifest.taken.memory_to_memory_ms for manifest in found)
         if rows < LOOK_AGAIN * self._judged_rows:
             return before.tree, "the rows have not grown enough to look again"
         looking = LOOKING_SECONDS.get(len(self.spec.inputs), MOST_LOOKING_SECONDS)
@@ -135,7 +135,8 @@ class Planner:
         current = before.tree if any(committed) else None
         room, most = self._room(committed, statistics.rows), self._most_stored()
         wanted = None if self.settings.plan is None else trees.parse(self.settings.plan, self.spec)
-        return decompose.choose(self.spec, statistics, self.costs, HORIZON_SECONDS, current, most, wanted, room)
+        given = decompose.Circumstances(HORIZON_SECONDS, current, wanted, most, room)
+        return decompose.choose(self.spec, statistics, self.costs, given)
 
     def _most_stored(self) -> float:
         """How many intermediate rows there may be, over the rows of inputs."""
@@ -145,19 +146,19 @@ class Planner:
     def _room(self, committed: Committed, rows: Sequence[float]) -> decompose.Room:
         """How many rows of inputs fit into memory, judged by what those that are there take."""
         budget, found = self.settings.memory_bytes, [m for m in committed if m is not None]
-        resident = sum(m["batch"]["numRowsInMemory"] for m in found)
+        resident = sum(m.held.rows_resident for m in found)
         if budget is None or not resident or not any(rows):
             return decompose.Room()
-        row_bytes = sum(m["batch"]["memoryUsedBytes"] for m in found) / resident
-        return decompose.Room(ROWS_SHARE * budget / max(row_bytes, 1.0), any(map(has_overflowed, found)))
+        row_bytes = sum(m.held.memory_bytes for m in found) / resident
+        return decompose.Room(ROWS_SHARE * budget / max(row_bytes, 1.0), any(m.overflowed for m in found))
 
     # --- probing orders --------------------------------------------------------------------------------------
 
     def _has_news(self, committed: Committed) -> bool:
         """Whether it is time to look at orders."""
         found = [manifest for manifest in committed if manifest is not None]
-        self._arrived += sum(sum(manifest["batch"]["rowsIn"]) for manifest in found)
-        rows = sum(sum(manifest["rows"]) for manifest in found)
+        self._arrived += sum(manifest.taken.rows for manifest in found)
+        rows = sum(sum(manifest.rows) for manifest in found)
         if len(self.spec.inputs) > FEW_INPUTS and self._arrived < NEWS * rows:
             return False
         self._arrived = 0
@@ -171,7 +172,7 @@ class Planner:
         for place in trees.layout(self.spec, tree):
             none: list[orders.Targets | None] = [None] * len(place.spec.inputs)
             current = before.orders[place.number] if before.tree == tree and before.orders else none
-            figures = [m["operators"][place.number] for m in committed if m is not None and tree_of(m) == tree]
+            figures = [m.operators[place.number] for m in committed if m is not None and m.tree == tree]
             own, made = none, list[orders.Choice]()
             if figures:
                 own, made = orders.plan_orders(place.spec, figures, current, between_members(place, given))
@@ -195,12 +196,13 @@ class Planner:
         choices: list[access.Choice] = []
         for place in trees.layout(self.spec, tree):
             own, made = access.forced(wanted, place), list[access.Choice]()
-            figures = [m["operators"][place.number] for m in committed if m is not None and tree_of(m) == tree]
+            figures = [m.operators[place.number] for m in committed if m is not None and m.tree == tree]
             if figures:
                 current = before.access[place.number] if before.tree == tree and before.access else ()
                 of_orders = before.orders[place.number] if before.orders else ()
                 active = self.settings.expiry == "active" or self.settings.overflow == "fail"
-                own, made = access.plan_access(place, figures, of_orders, wanted, current, self.costs, active, briefly)
+                used, rules = access.Used(of_orders, current), access.Rules(wanted, active, briefly)
+                own, made = access.plan_access(place, figures, used, rules, self.costs)
             planned.append(own)
             choices += made
         return tuple(planned), choices
@@ -220,7 +222,7 @@ class Planner:
         """How the batch keeps to its memory; None where everything stays there, as it always has."""
         settings, spec = self.settings, self.spec
         budget = settings.memory_bytes if settings.overflow == "spill" else None
-        if budget is None and not any(map(has_spilled, committed)):
+        if budget is None and not any(m.spilled for m in committed if m is not None):
             return None, False
         alias_of = [spec.sources[i.source].alias for i in spec.inputs]
         arriving = frozenset(n for n, alias in enumerate(alias_of) if alias in moving)
@@ -229,18 +231,21 @@ class Planner:
         has_time = bool(share) and SPARE_USED * spare > share
         earned = self._earned(before, committed, SPARE_USED * spare if has_time else share)
         for manifest in committed:
-            pairs = [] if manifest is None else zip(self.layout(manifest), manifest["operators"], strict=True)
+            pairs = [] if manifest is None else zip(self.layout(manifest), manifest.operators, strict=True)
             operators = [manager.Committed(place, figures) for place, figures in pairs]
             fuel, over = settings.fuel_bytes, ended and not arriving
             decisions.append(manager.decide(operators, fuel, arriving, over, earned, has_time))
-            stays = manifest is None or tree_of(manifest) == tree
+            stays = manifest is None or manifest.tree == tree
             work.append(decisions[-1].work if stays else ())  # a change of plan does all the work that there is
         held = before.overflow is not None and bool(before.overflow.waiting)
         waiting = frozenset() if held else frozenset.intersection(*(d.waiting for d in decisions))
         active = {alias for n, alias in enumerate(alias_of) if n not in waiting}
         sources = [s.alias for s in spec.sources if s.alias in moving and s.alias not in active]
         left = int(earned - sum(d.spent for d in decisions) / len(decisions))
-        planned = replace(Overflow.of(settings, work, sources), memory_bytes=budget, earned=left)
+        memory = None if budget is None else settings.share_bytes
+        planned = replace(
+            Overflow.of(settings), memory_bytes=memory, work=tuple(work), waiting=tuple(sources), earned=left
+        )
         return planned, any(d.work for d in decisions)
 
     def _earned(self, before: Plan, committed: Committed, rate: float) -> float:
@@ -250,30 +255,14 @@ class Planner:
         fresh = sum(manager.earnings(manifest, rate) for manifest in found) / max(len(found), 1)
         return min(left + fresh, self.settings.fuel_bytes)
 
-    def layout(self, manifest: Mapping[str, Any]) -> tuple[OperatorSpec, ...]:
+    def layout(self, manifest: Manifest) -> tuple[OperatorSpec, ...]:
         """The operators of the plan that a manifest was made by."""
-        return trees.layout(self.spec, tree_of(manifest))
+        return trees.layout(self.spec, manifest.tree)
 
 
 def room_of(settings: Settings) -> int | None:
     """The memory of a join whose rows do not go to disk, but go; None where they need not."""
     return settings.memory_bytes if settings.overflow in ("shed", "shrink") else None
-
-
-def tree_of(manifest: Mapping[str, Any]) -> Tree:
-    return trees.from_json(manifest["tree"])
-
-
-def has_spilled(manifest: Mapping[str, Any] | None) -> bool:
-    """Whether a partition has had a budget, so that rows may be on disk alone."""
-    if manifest is None or "residency" not in manifest["operators"][0]:
-        return False
-    return "progress" not in manifest["operators"][0] or has_overflowed(manifest)  # windows need no budget
-
-
-def has_overflowed(manifest: Mapping[str, Any]) -> bool:
-    """Whether rows have left memory for disk."""
-    return any(any(o["residency"]["departures"]) for o in manifest["operators"] if "residency" in o)
 
 
 def between_members(place: OperatorSpec, given: Mapping[Pair, float]) -> dict[Pair, float]:

@@ -9,11 +9,9 @@ twice the rows of one input make twice the result.
         .found(origin, inputs)              combinations of `inputs` whose youngest row is one of `origin`
         .operator(members)                  work of one MJoin: rows it stores, and probes along the best order of each
         .tree(tree)                         the sum over its operators
-        .splitting(first, second)           equations 3 and 4
-    output_rate(...)                        equation 2
     forecast(...)                           results over time, with the backlog of a plan that cannot keep up
 
-Where the formulas of the paper are not taken as they are printed:
+Equations 2 to 4 follow from the model (`tests/driver/test_costs.py`). Where they are not taken as they are printed:
 
 - Equation 2, numerator. The results of second t are those of t seconds less those of t - 1 seconds, which is
   t^n - (t-1)^n times those of the first; the paper subtracts all earlier T(k) once more (t^n - sum of k^n), which is
@@ -224,17 +222,6 @@ class Model:
         keys = self.classes(member) & frozenset[int]().union(*map(self.classes, others))
         return Work(rows * len(keys), rows, 0.0, rows * len(member) if len(member) > 1 else 0.0)
 
-    def splitting(self, first: Inputs, second: Inputs, costs: Costs) -> tuple[float, float]:
-        """Equations 3 and 4: the seconds (S, D) that a split into MJoins over `first` and over `second` adds and saves.
-
-        S is what it takes to store and join the results of two smaller MJoins, D what one MJoin over all inputs takes
-        beyond what these two take. A split pays if D > S.
-        """
-        parts = [tuple(frozenset((i,)) for i in sorted(part)) for part in (first, second)]
-        small = sum((self.operator(part) for part in parts if len(part) > 1), Work())
-        whole = self.operator(tuple(frozenset((i,)) for i in sorted(first | second)))
-        return costs.seconds(self.operator((first, second))), costs.seconds(whole) - costs.seconds(small)
-
     def restoring(self, tree: Tree) -> Work:
         """What it takes to put all rows that arrive meanwhile, at every operator, into tables once more."""
         work = Work()
@@ -299,16 +286,6 @@ def fewest(
 # --- over time ---------------------------------------------------------------------------------------------------
 
 
-def output_rate(spec: JoinSpec, estimates: Estimates, tree: Tree, costs: Costs, second: float) -> float:
-    """Equation 2: results per second in the given second of a join that starts with empty inputs.
-
-    The results of that second over the time that its arrivals take, which is a second if they take less.
-    """
-    model = Model(spec, estimates, [r * (second - 1) for r in estimates.rates], [r * second for r in estimates.rates])
-    whole = leaves(tree)
-    return (model.after(whole) - model.before(whole)) / max(1.0, costs.seconds(model.tree(tree)))
-
-
 @dataclass(frozen=True)
 class Forecast:
     """What a plan is expected to have given by when."""
@@ -331,25 +308,27 @@ class Forecast:
         return float(self.finished[-1] - self.arrived[-1])
 
 
-def forecast(
-    spec: JoinSpec,
-    estimates: Estimates,
-    tree: Tree,
-    costs: Costs,
-    until: float,
-    most: Sequence[float] | None = None,
-    steps: int = 100,
-) -> Forecast:
-    """Results over time, from the rows that are there now; input i ends when it has most[i] rows.
+@dataclass(frozen=True)
+class Period:
+    """The time that a forecast is about."""
+
+    seconds: float
+    steps: int = 100
+    most: Sequence[float] | None = None  # rows of each input at which it ends; None: none of them ends
+
+
+def forecast(spec: JoinSpec, estimates: Estimates, tree: Tree, costs: Costs, period: Period) -> Forecast:
+    """Results over time, from the rows that are there now.
 
     One processor deals with all arrivals in the order in which they come. If the work of some time takes longer than
     that time, what comes later waits: `finished` falls behind `arrived`.
     """
+    until, most = period.seconds, period.most
     start, rates = np.array(estimates.rows, float), np.array(estimates.rates, float)
     ends = np.full(start.size, np.inf) if most is None else np.array(most, float)
     with np.errstate(divide="ignore", invalid="ignore"):
         ending = (ends - start) / rates
-    instants = np.unique([*np.linspace(0, until, steps + 1), *ending[(ending > 0) & (ending < until)]])
+    instants = np.unique([*np.linspace(0, until, period.steps + 1), *ending[(ending > 0) & (ending < until)]])
     rows = [np.minimum(start + rates * at, np.maximum(ends, start)) for at in instants]
     finished, whole = [0.0], leaves(tree)
     results = [estimates.size(whole, rows[0])]

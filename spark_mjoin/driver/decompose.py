@@ -17,7 +17,7 @@ whose intermediate rows are expected to exceed MOST_STORED times the inputs' row
 
 With a memory budget intermediate results cost disk work: they take room, so that more rows of all kinds leave memory,
 and rows on disk have to be put into tables again, PASSES times each. That is added to the work of every tree, by the
-share of its rows that does not fit (`Room`). A change of plan gives out all that is owed first, so where rows are on
+share of its rows that does not fit (`Room`). A change of plan emits all that is pending first, so where rows are on
 disk it costs a pass over all that the current plan stores besides.
 
 The horizon is how long a choice is expected to hold. While rows arrive, selectivities may stay as they are (keys of a
@@ -79,24 +79,22 @@ class Choice:
     candidates: tuple[Candidate, ...]  # the cheapest first; the single MJoin and the current tree are among them
 
 
-def choose(
-    spec: JoinSpec,
-    estimates: Estimates,
-    costs: Costs,
-    horizon: float,
-    current: Tree | None = None,
-    most_stored: float = MOST_STORED,
-    wanted: Tree | None = None,
-    room: Room = Room(),
-) -> Choice:
-    """The tree to run for the next `horizon` seconds; `current` is what runs, None before the first batch.
+@dataclass(frozen=True)
+class Circumstances:
+    """What a choice has to reckon with besides the inputs."""
 
-    `most_stored` is 0.0 where nothing but the inputs may be stored; `wanted` is a tree that is to be among the
-    candidates; `room` is what a memory budget has for rows.
-    """
+    horizon: float  # seconds that it is for
+    current: Tree | None = None  # what runs; None before the first batch
+    wanted: Tree | None = None  # a tree that is to be among the candidates
+    most_stored: float = MOST_STORED  # 0.0 where nothing but the inputs may be stored
+    room: Room = Room()  # what a memory budget has for rows
+
+
+def choose(spec: JoinSpec, estimates: Estimates, costs: Costs, given: Circumstances) -> Choice:
+    """The tree to run next."""
     count = len(spec.inputs)
     single: Tree = tuple(range(count))
-    running = None if current is None else normal(current)
+    running = None if given.current is None else normal(given.current)
     stay = single if running is None else running
     if count < 3:
         return Choice(stay, "a join of two inputs has one plan", ())
@@ -106,17 +104,16 @@ def choose(
     rows = estimates.rows
     if not any(rate > 0 for rate in estimates.rates):
         return Choice(stay, "no rates of arrival are known", ())
-    end, times = near_future(estimates, horizon)
+    end, times = near_future(estimates, given.horizon)
     model = Model(spec, estimates if any(rows) else estimates.with_rows(end), rows, end)
-    search = _Search(model, costs, most_stored * sum(end))
-    found = search.exact(count, math.isfinite(room.rows)) if count <= EXACT else search.climb(single)
-    named = (single, stay) if wanted is None else (single, stay, wanted)
+    search = _Search(model, costs, given.most_stored * sum(end))
+    found = search.exact(count, math.isfinite(given.room.rows)) if count <= EXACT else search.climb(single)
+    named = (single, stay) if given.wanted is None else (single, stay, given.wanted)
     trees = list(dict.fromkeys([*found, *named]))
     fresh = running is None or not any(rows)
-    settling = costs.seconds(model.rebuilding(stay)) if room.overflowed else 0.0
-    every = sorted(
-        (_candidate(model, costs, t, times, fresh or t == running, room, sum(end), settling) for t in trees), key=_rank
-    )
+    emptying = costs.seconds(model.rebuilding(stay)) if given.room.overflowed else 0.0
+    weighing = _Weighing(model, costs, times, given.room, sum(end), emptying)
+    every = sorted((weighing.candidate(t, free=fresh or t == running) for t in trees), key=_rank)
     allowed = [c for c in every if c.stored_rows <= search.most_stored]
     best, alone = allowed[0], next(c for c in every if c.tree == single)
     if best.seconds > (1 - NEAR) * alone.seconds:
@@ -143,15 +140,24 @@ def _rank(candidate: Candidate) -> tuple[float, float, str]:
     return candidate.seconds, candidate.stored_rows, str(candidate.tree)
 
 
-def _candidate(
-    model: Model, costs: Costs, tree: Tree, times: float, free: bool, room: Room, inputs: float, settling: float
-) -> Candidate:
-    """settling: seconds to give out what the current plan owes from disk, before another can begin."""
-    stored = model.stored(tree)
-    on_disk = model.restoring(tree).times(PASSES * room.share_on_disk(inputs + stored))
-    work = (model.tree(tree) + on_disk).times(times)
-    change = 0.0 if free else settling + costs.seconds(model.rebuilding(tree))
-    return Candidate(tree, costs.seconds(work), work, stored, change)
+@dataclass(frozen=True)
+class _Weighing:
+    """What the cost of every candidate follows from."""
+
+    model: Model
+    costs: Costs
+    times: float  # that the time of the model goes into the horizon
+    room: Room
+    input_rows: float  # at the end of that time
+    emptying_seconds: float  # to emit what is pending on disk under the current plan, before another can begin
+
+    def candidate(self, tree: Tree, free: bool) -> Candidate:
+        """What a tree costs; free: to begin with it takes no time."""
+        stored = self.model.stored(tree)
+        on_disk = self.model.restoring(tree).times(PASSES * self.room.share_on_disk(self.input_rows + stored))
+        work = (self.model.tree(tree) + on_disk).times(self.times)
+        change = 0.0 if free else self.emptying_seconds + self.costs.seconds(self.model.rebuilding(tree))
+        return Candidate(tree, self.costs.seconds(work), work, stored, change)
 
 
 def _verdict(

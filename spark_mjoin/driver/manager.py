@@ -23,16 +23,16 @@ batch brings few rows (`blockingThreshold`) or none.
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from enum import Enum
 from functools import cached_property
-from typing import Any
 
 import numpy as np
 
 from spark_mjoin.model import DiskWork, JoinSpec, OperatorSpec
 from spark_mjoin.state.groups import MOST_HELD, MOST_RECORDS, Groups
+from spark_mjoin.state.manifest import Manifest, OperatorFigures
 
 NOTHING = -1.0  # the outlook of new input where there is none, and of a disk with nothing to do
 LEAST_WORTH = 1e-9
@@ -59,7 +59,7 @@ class Committed:
     """An operator of the plan in one partition: what it joins, and what its last task has committed."""
 
     place: OperatorSpec
-    figures: Mapping[str, Any]
+    figures: OperatorFigures
 
 
 @dataclass(frozen=True)
@@ -87,11 +87,11 @@ def assign(places: Sequence[OperatorSpec], outlooks: Sequence[Outlook]) -> tuple
     return tuple(modes)
 
 
-def earnings(manifest: Mapping[str, Any], rate: float) -> float:
+def earnings(manifest: Manifest, rate: float) -> float:
     """The bytes of urgent disk work that the last batch of a partition has earned, at so many for each that arrived."""
-    segments = [s for operator in manifest["operators"] for s in operator["segments"]]
-    row_bytes = sum(s["bytes"] for s in segments) / max(1, sum(s["end"] - s["start"] for s in segments))
-    return float(sum(manifest["batch"]["rowsIn"]) * row_bytes * rate)
+    segments = [s for operator in manifest.operators for s in operator.segments]
+    row_bytes = sum(s.bytes for s in segments) / max(1, sum(s.rows for s in segments))
+    return manifest.taken.rows * row_bytes * rate
 
 
 def decide(
@@ -153,14 +153,6 @@ def _worths(places: Sequence[OperatorSpec], candidates: Sequence[_Candidates | N
         else:
             out.append(out[place.parent[0]] * above.groups.worth(place.parent[1]))
     return out
-
-
-def plan_work(spec: JoinSpec, figures: Mapping[str, Any], fuel_bytes: int, ended: bool) -> tuple[DiskWork, ...]:
-    """The disk work of one operator for one batch, most promising first, as far as the fuel goes.
-
-    ended: no input will come any more, so parts of the answer are of no use, and passes give all of it.
-    """
-    return _work(_Candidates.of(spec, figures), 0, fuel_bytes, ended)[0]
 
 
 def _outlook(candidates: _Candidates | None, worth: float, arriving: bool) -> Outlook:
@@ -230,14 +222,16 @@ class _Candidates:
     held: float  # of the rows in segments, the share that is outside its window and waits for a pass
 
     @staticmethod
-    def of(spec: JoinSpec, manifest: Mapping[str, Any]) -> _Candidates | None:
-        """None where nothing ever left memory."""
-        if not manifest.get("residency"):
+    def of(spec: JoinSpec, figures: OperatorFigures) -> _Candidates | None:
+        """None where the state is not tracked, so that nothing has ever left memory."""
+        residency = figures.residency
+        if residency is None or figures.groups is None:
             return None
-        groups = Groups.from_json(spec, manifest["groups"])
-        stored = sum(s["end"] - s["start"] for s in manifest["segments"])
-        held = manifest["progress"]["held"] / max(1, stored) if "progress" in manifest else 0.0
-        return _Candidates(groups, _row_bytes(manifest, len(spec.inputs)), _records(manifest), held)
+        stored = sum(s.rows for s in figures.segments)
+        held = 0.0 if figures.progress is None else figures.progress.held / max(1, stored)
+        row_bytes = [figures.row_bytes(i) for i in range(len(spec.inputs))]
+        records = sum(map(len, residency.departures)) + sum(map(len, residency.visits))
+        return _Candidates(Groups.of(spec, figures.groups), row_bytes, records, held)
 
     @cached_property
     def passes(self) -> list[Scored]:
@@ -265,17 +259,3 @@ class _Candidates:
                 cost = float(groups.disk[i, b]) * self.row_bytes[i]
                 out.append((float(gained[b]) / max(cost, 1.0), cost, DiskWork((int(b),), visited=i)))
         return out
-
-
-def _row_bytes(manifest: Mapping[str, Any], inputs: int) -> list[float]:
-    """The mean size of a row of each input, judged by its segments."""
-    out = []
-    for i in range(inputs):
-        mine = [s for s in manifest["segments"] if s["input"] == i]
-        out.append(sum(s["bytes"] for s in mine) / max(1, sum(s["end"] - s["start"] for s in mine)))
-    return out
-
-
-def _records(manifest: Mapping[str, Any]) -> int:
-    residency = manifest["residency"]
-    return sum(map(len, residency["departures"])) + sum(map(len, residency["visits"]))

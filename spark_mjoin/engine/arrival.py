@@ -18,13 +18,13 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from spark_mjoin import kernel
+from spark_mjoin.counts import BatchCounts, Dropped
 from spark_mjoin.engine.retention import promises
 from spark_mjoin.join.expressions import evaluate, holds
 from spark_mjoin.join.keys import encode
 from spark_mjoin.join.operator import Bound, materialise, pooled, produce
 from spark_mjoin.join.orders import Probing, describe
 from spark_mjoin.join.windows import Windows
-from spark_mjoin.metrics import BatchCounts
 from spark_mjoin.model import WHOLE, Col, InputSpec, JoinSpec
 from spark_mjoin.state.admitted import sampled
 from spark_mjoin.state.buckets import BUCKETS
@@ -128,7 +128,7 @@ def passing(state: OperatorState, number: int, counts: BatchCounts) -> Iterator[
         gone = np.bincount(passed.buckets, minlength=BUCKETS)
         state.groups.drop(number, gone, np.zeros(BUCKETS, np.int64))
     state.admitted[number].forget(passed.rows)
-    counts.rows_shed += passed.rows
+    counts.dropped += Dropped(shed=passed.rows)
 
 
 def results(state: OperatorState, bounds: Iterator[Bound] | Iterator[Bound | None]) -> Iterator[pa.RecordBatch]:
@@ -198,7 +198,7 @@ def _let_in(
         return batch
     kept = sampled(state.place.leaves[number][0], first, batch.num_rows, parts)
     if counts is not None:
-        counts.rows_shed += int(kept.size - kept.sum())
+        counts.dropped += Dropped(shed=int(kept.size - kept.sum()))
     return batch.filter(pa.array(kept))
 
 
@@ -209,7 +209,7 @@ def _in_time(state: OperatorState, number: int, arrays: list[pa.Array], counts: 
         return arrays
     early = fixed_values(arrays[time], np.int64) >= watermark
     late = int(early.size - early.sum())
-    counts.rows_late += late
+    counts.dropped += Dropped(late=late)
     return [pc.filter(array, pa.array(early)) for array in arrays] if late else arrays
 
 

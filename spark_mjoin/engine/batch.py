@@ -24,20 +24,23 @@ from tempfile import TemporaryDirectory
 import pyarrow as pa
 
 from spark_mjoin import sources
+from spark_mjoin.counts import BatchCounts, Recall, Standing
 from spark_mjoin.engine import arrival, overflow, schedule
 from spark_mjoin.engine.pipeline import Pipeline
 from spark_mjoin.engine.replan import replan
 from spark_mjoin.engine.retention import expiry, promises, shrinking
 from spark_mjoin.errors import MemoryBudgetError, StateError
+from spark_mjoin.evidence import Held
 from spark_mjoin.join.punctuations import separate
-from spark_mjoin.metrics import BatchCounts
-from spark_mjoin.model import IN_STEP, WHOLE, BatchPlan, JoinSpec, PartitionTask, Position, Range
+from spark_mjoin.model import IN_STEP, WHOLE, JoinSpec, Position, Range
+from spark_mjoin.plan import Plan
 from spark_mjoin.query.tree import layout, single
 from spark_mjoin.sources.protocol import Counting, Lenient
 from spark_mjoin.state import meaning
 from spark_mjoin.state.partition import PartitionState
 from spark_mjoin.state.source_log import DurableLog
 from spark_mjoin.state.store import StateStore
+from spark_mjoin.task import PartitionTask
 
 log = logging.getLogger(__name__)
 
@@ -52,7 +55,9 @@ def run(task: PartitionTask, attempt: str) -> Iterator[pa.RecordBatch]:
             counts.cache_hits = int(state is held)
             check = partial(_check_budget, task)
             clock, sampled = time.perf_counter, _sampled(task)
-            batch = Pipeline(state, store, task.plan, task.version + 1, attempt, counts, clock, check, sampled)
+            batch = Pipeline(
+                state, store, task.ledger.plan, task.ledger.next_version, attempt, counts, clock, check, sampled
+            )
             yield from _advance(task, task.ranges, batch)
             if task.location is not None and _commit(task, batch, task.end):
                 _CACHE.put(task, batch.state)
@@ -84,7 +89,7 @@ def _advance(task: PartitionTask, ranges: Mapping[str, list[Range]], batch: Pipe
         if task.spec.gives_punctuations:
             batch.purge_memory()
     elif plan.overflow is not None:
-        yield from batch.planned_work()
+        yield from batch.planned_work(plan.overflow.work_of(task.partition))
         batch.tidy_disk()
         if plan.purging is not None:
             yield from batch.purge_disk(sum(batch.counts.rows_in) < plan.overflow.blocking_rows)
@@ -107,25 +112,30 @@ def _commit(task: PartitionTask, batch: Pipeline, positions: Mapping[str, Positi
     counts, operators = batch.counts, batch.state.operators
     for operator in operators:
         expiry.look(operator)
-    counts.memory_bytes = batch.state.nbytes()
-    admitted = [operator.admitted[member] for operator, member in batch.state.inputs()]
-    counts.kept_rows, counts.kept_weights = [a.rows for a in admitted], [a.weight for a in admitted]
-    if batch.plan.room is not None and batch.plan.room.parts is not None:
-        counts.windows = shrinking.effective(batch.state.root)
-    counts.input_bytes = [operator.tables[member].steady_bytes() for operator, member in batch.state.inputs()]
-    counts.least_fractions = [a.least for a in admitted]
-    counts.fractions = [batch.parts(number) / WHOLE for number in range(len(admitted))]
-    counts.purge_pending = batch.has_to_purge
-    counts.rows_resident = sum(table.rows for operator in operators for table in operator.tables)
-    counts.rows_deferred = sum(operator.groups.deferred_rows() for operator in operators)
+    inputs, sample = batch.state.inputs(), batch.state.sample
+    admitted = [operator.admitted[member] for operator, member in inputs]
+    counts.held = Held(
+        rows_resident=sum(table.rows for operator in operators for table in operator.tables),
+        memory_bytes=batch.state.nbytes(),
+        input_bytes=tuple(operator.tables[member].steady_bytes() for operator, member in inputs),
+        kept_rows=tuple(a.rows for a in admitted),
+        least_fractions=tuple(a.least for a in admitted),
+        purge_pending=batch.has_to_purge,
+    )
     found = batch.estimate()
-    counts.completed_results = counts.memory_to_memory.rows + found.fresh
-    counts.lost_results = found.lost
-    counts.expected_results = batch.state.results + counts.rows_out + found.pending
-    if batch.state.sample is not None:
-        batch.state.sample.lost_results += found.lost
-        counts.expected_results += batch.state.sample.lost_results
-        counts.sample_bytes = batch.state.sample.nbytes()
+    counts.recall = Recall(counts.memory_to_memory.rows + found.fresh, found.lost)
+    if sample is not None:
+        sample.lost_results += found.lost
+    expected = batch.state.results + counts.rows_out + found.pending
+    shrinks = batch.plan.room is not None and batch.plan.room.parts is not None
+    counts.standing = Standing(
+        sample_bytes=0 if sample is None else sample.nbytes(),
+        rows_deferred=sum(operator.groups.deferred_rows() for operator in operators),
+        expected_results=expected if sample is None else expected + sample.lost_results,
+        windows=tuple(shrinking.effective(batch.state.root)) if shrinks else (),
+        fractions=tuple(batch.parts(number) / WHOLE for number in range(len(admitted))),
+        kept_weights=tuple(a.weight for a in admitted),
+    )
     lenient = partial(_may_lose_rows, task.spec)
     return batch.store.commit(batch.state, batch.version, positions, counts, batch.attempt, lenient)
 
@@ -142,25 +152,25 @@ def _may_lose_rows(spec: JoinSpec) -> bool:
 
 
 def load(task: PartitionTask, store: StateStore, attempt: str) -> PartitionState:
-    """The state at task.version: from this process's cache, the store, or both; what is missing, from the input."""
-    tree, plan = task.plan.tree, task.plan.overflow
+    """The state that a task starts from: out of this process's cache, the store, or both, or made anew from input."""
+    tree, plan = task.ledger.plan.tree, task.ledger.plan.overflow
     if task.location is None:
         return PartitionState.empty(tree, layout(task.spec, tree), task.start, tracked=plan is not None)
     state = _CACHE.take(task)
-    if task.version and not store.has(task.version):
+    if task.ledger.version and not store.has(task.ledger.version):
         state = _rebuild(task, state, store, attempt)
-    state = _newest(task, task.plan, state, store)
+    state = _newest(task, task.ledger.plan, state, store)
     if not _is_before(state, task):
         raise StateError(
-            f"state version {task.version} in {store.directory.location} was made from other input than the checkpoint "
-            "says: the checkpoint and 'stateLocation' are not of the same time. Restore both, or start with a new "
-            "checkpoint"
+            f"state version {task.ledger.version} in {store.directory.location} was made from other input than "
+            "the checkpoint says: the checkpoint and 'stateLocation' are not of the same time. Restore both, or start "
+            "with a new checkpoint"
         )
     return state
 
 
-def _newest(task: PartitionTask, batch: BatchPlan, state: PartitionState | None, store: StateStore) -> PartitionState:
-    """The newest committed state up to task.version, for a batch with this plan: one at hand, or from the store.
+def _newest(task: PartitionTask, batch: Plan, state: PartitionState | None, store: StateStore) -> PartitionState:
+    """The newest committed state up to task.ledger.version, for a batch with this plan: one at hand, or from the store.
 
     Either way it is the same state with the same rows in memory, so that it does not matter which worker has it.
     """
@@ -169,27 +179,27 @@ def _newest(task: PartitionTask, batch: BatchPlan, state: PartitionState | None,
     assert task.location is not None
     plan, initial = batch.overflow, meaning.initial_positions(task.location)
     grown = (lambda state: overflow.shrink(state, plan)) if plan is not None else (lambda state: None)
-    return store.load(partial(layout, task.spec), batch.tree, task.version, initial, plan is not None, grown)
+    return store.load(partial(layout, task.spec), batch.tree, task.ledger.version, initial, plan is not None, grown)
 
 
-def _usable(state: PartitionState, task: PartitionTask, batch: BatchPlan, store: StateStore) -> bool:
+def _usable(state: PartitionState, task: PartitionTask, batch: Plan, store: StateStore) -> bool:
     """Whether a state in memory can be gone on with by a batch, after bringing it up to date.
 
     One that is over a budget cannot: loading lets rows leave in an order that does not depend on this process.
     """
-    if state.version > task.version:
+    if state.version > task.ledger.version:
         return False
     plan = batch.overflow
     if plan is not None and (not state.tracked or overflow.is_over(state, plan)):
         return False
-    return store.catch_up(state, task.version) and _is_before(state, task)
+    return store.catch_up(state, task.ledger.version) and _is_before(state, task)
 
 
 def _is_before(state: PartitionState, task: PartitionTask) -> bool:
     """Whether a task can go on from a state: one of its own version at its own positions, or an older one."""
-    if state.version == task.version:
+    if state.version == task.ledger.version:
         return state.positions == task.start
-    return state.version < task.version
+    return state.version < task.ledger.version
 
 
 def read(spec: JoinSpec, number: int, ranges: Mapping[str, list[Range]]) -> Iterator[pa.RecordBatch]:
@@ -225,9 +235,9 @@ def _rebuild(
     it is not of the checkpoint's time, is right as long as no row is late under the last watermarks, as then none was
     late under earlier ones, which are lower.
     """
-    plan = task.earlier or BatchPlan(task.plan.tree)
+    plan = task.ledger.plan_before or Plan(task.ledger.plan.tree)
     state = _newest(task, plan, state, store)
-    log.warning("state version %d was not committed; reading again from version %d", task.version, state.version)
+    log.warning("state version %d was not committed; reading again from version %d", task.ledger.version, state.version)
     before = state.version
     assert task.location is not None
     ranges = {}
@@ -238,7 +248,7 @@ def _rebuild(
     counts = BatchCounts([0] * len(task.spec.inputs), began=time.time())
     check = partial(_check_budget, task)
     clock, sampled = time.perf_counter, _sampled(task)
-    batch = Pipeline(state, store, plan, task.version, attempt, counts, clock, check, sampled)
+    batch = Pipeline(state, store, plan, task.ledger.version, attempt, counts, clock, check, sampled)
     if state.tracked or len(state.operators) > 1 or plan.tree != state.tree or plan.room is not None:
         for _ in _advance(task, ranges, batch):
             continue
@@ -249,12 +259,12 @@ def _rebuild(
                 member = state.root.place.leaves.index((number,))
                 arrival.insert(state.root, member, rows, task.share, batch.counts, batch.parts(number))
                 check(state)
-    if before + 1 < plan.alike_since and (counts.rows_late or plan.admission is not None):
+    if before + 1 < plan.alike_since and (counts.dropped.late or plan.admission is not None):
         raise StateError(
-            f"the checkpoint is at state version {task.version}, and the newest up to it in {store.directory.location} "
-            f"is {before or 'none'}. The rest cannot be made up for from the input: watermarks, or what is shed, have "
-            f"changed in between, and rows would be left out that were not. The checkpoint and 'stateLocation' are not "
-            "of the same time: restore both, or start with a new checkpoint"
+            f"the checkpoint is at state version {task.ledger.version}, and the newest up to it in "
+            f"{store.directory.location} is {before or 'none'}. The rest cannot be made up for from the input: "
+            "watermarks, or what is shed, have changed in between, and rows would be left out that were not. The "
+            "checkpoint and 'stateLocation' are not of the same time: restore both, or start with a new checkpoint"
         )
     return batch.state if _commit(task, batch, task.start) else None
 
@@ -281,7 +291,7 @@ class StateCache:
     def held(self, task: PartitionTask) -> PartitionState | None:
         """The state that a task can resume from without reading rows, if it is the one that is published."""
         spec, state = self._states.get((task.location or "", task.partition), (None, None))
-        return state if state is not None and state.version == task.version and spec == task.spec else None
+        return state if state is not None and state.version == task.ledger.version and spec == task.spec else None
 
     def take(self, task: PartitionTask) -> PartitionState | None:
         spec, state = self._states.pop((task.location or "", task.partition), (None, None))

@@ -14,6 +14,7 @@ from weakref import WeakKeyDictionary
 import numpy as np
 import pyarrow as pa
 
+from spark_mjoin.counts import PhaseCounts
 from spark_mjoin.engine.disk import (
     Part,
     Passed,
@@ -29,7 +30,6 @@ from spark_mjoin.engine.partitioned import Pass
 from spark_mjoin.join.operator import Bound, materialise, pooled, produce
 from spark_mjoin.join.orders import Probing, probe_order
 from spark_mjoin.join.windows import Windows
-from spark_mjoin.metrics import PhaseCounts
 from spark_mjoin.model import Array, JoinSpec
 from spark_mjoin.state.buckets import BUCKETS
 from spark_mjoin.state.groups import MOST_HELD, MOST_RECORDS

@@ -33,7 +33,9 @@ from spark_mjoin.state.buckets import (
 )
 from spark_mjoin.state.columns import hash_array
 from spark_mjoin.state.operator import OperatorState
-from spark_mjoin.state.store import StateStore, arrived_of, pools
+from spark_mjoin.state.segments import arrived_of, pools
+from spark_mjoin.state.store import StateStore
+from spark_mjoin.state.stored import living
 from spark_mjoin.state.table import Table, index_bytes
 
 HOT = 0.75  # of the rows of a part in one digit: dividing by the key does not help
@@ -54,7 +56,7 @@ class Part:
         """The rows, as they are stored."""
         position = 0
         for batch in _pooled(self._of_buckets(state, store)):
-            rows = self._of_digits(state.spec, store.living(state, self.input, batch))
+            rows = self._of_digits(state.spec, living(state, self.input, batch))
             if self.block is not None:
                 low, high = (min(max(edge - position, 0), rows.num_rows) for edge in self.block)
                 position += rows.num_rows
@@ -67,9 +69,9 @@ class Part:
             if segment.input != self.input:
                 continue
             if self.buckets is None:
-                yield from store.rows(segment)
+                yield from store.segments.rows(segment)
                 continue
-            for bucket, batch in store.batches(segment, self.buckets):
+            for bucket, batch in store.segments.batches(segment, self.buckets):
                 if bucket is None:
                     key = key_name(state.spec, self.input, bucket_class(state.spec, self.input))
                     keep = np.isin(of_hashes(hash_array(batch.column(key))), self.buckets)

@@ -16,9 +16,10 @@ from collections.abc import Callable, Collection
 import pyarrow as pa
 
 from spark_mjoin import flush
+from spark_mjoin.counts import BatchCounts, Evicted
 from spark_mjoin.flush.protocol import Residents
-from spark_mjoin.metrics import BatchCounts
-from spark_mjoin.model import OverflowPlan, Settings
+from spark_mjoin.model import Settings
+from spark_mjoin.plan import Overflow
 from spark_mjoin.state.operator import OperatorState
 from spark_mjoin.state.partition import PartitionState
 from spark_mjoin.state.residency import Victim
@@ -29,23 +30,23 @@ SAMPLE_SHARE = 16  # of the budget, what the sample for estimates may take of th
 LEAST_AREA = 64 << 10  # less than this for disk work would be all indexes and no rows
 
 
-def work_area(plan: OverflowPlan | None) -> int:
+def work_area(plan: Overflow | None) -> int:
     """Bytes for disk work; without a budget there is as much as there is fuel."""
     if plan is None:
         return Settings.fuel_bytes
     return max(LEAST_AREA, plan.fuel_bytes if plan.memory_bytes is None else plan.memory_bytes // 4)
 
 
-def capacity(plan: OverflowPlan) -> float:
+def capacity(plan: Overflow) -> float:
     """Bytes for rows in memory."""
     return float("inf") if plan.memory_bytes is None else plan.memory_bytes - plan.memory_bytes // 4
 
 
-def is_over(state: PartitionState, plan: OverflowPlan) -> bool:
+def is_over(state: PartitionState, plan: Overflow) -> bool:
     return state.nbytes() > _room(state, plan)
 
 
-def _room(state: PartitionState, plan: OverflowPlan) -> float:
+def _room(state: PartitionState, plan: Overflow) -> float:
     """What is left for rows beside the sample; of a small budget the sample does not take more than its share."""
     sample = 0 if state.sample is None else state.sample.nbytes()
     return capacity(plan) - (0 if plan.memory_bytes is None else min(sample, plan.memory_bytes // SAMPLE_SHARE))
@@ -53,7 +54,7 @@ def _room(state: PartitionState, plan: OverflowPlan) -> float:
 
 def make_room(
     state: PartitionState,
-    plan: OverflowPlan,
+    plan: Overflow,
     store: StateStore,
     version: int,
     attempt: str,
@@ -67,14 +68,13 @@ def make_room(
     before = state.nbytes()
     while state.nbytes() > _room(state, plan) * FLUSH_TO and (victims := _victims(state, plan, busy)):
         for operator, number in sorted({(v.operator, v.input) for v in victims}):
-            store.save(state.operators[operator], number, version, attempt)
-        counts.rows_flushed += state.evict(victims)
-        counts.flushes += 1
-    counts.bytes_flushed += before - state.nbytes()
+            store.rows.save(state.operators[operator], number, version, attempt)
+        counts.evicted += Evicted(1, state.evict(victims))
+    counts.evicted += Evicted(bytes=before - state.nbytes())
     give_back()
 
 
-def shrink(state: PartitionState, plan: OverflowPlan) -> None:
+def shrink(state: PartitionState, plan: Overflow) -> None:
     """The same for a state that is being loaded, whose rows are all in segments."""
     if is_over(state, plan):
         while state.nbytes() > _room(state, plan) * FLUSH_TO and (victims := _victims(state, plan)):
@@ -103,7 +103,7 @@ def _find_trim() -> Callable[[int], int] | None:
 _TRIM = _find_trim()
 
 
-def _victims(state: PartitionState, plan: OverflowPlan, busy: Collection[OperatorState] = ()) -> list[Victim]:
+def _victims(state: PartitionState, plan: Overflow, busy: Collection[OperatorState] = ()) -> list[Victim]:
     need = state.nbytes() - int(_room(state, plan) * FLUSH_TO)
     worth = state.worth()
     free = [(o, w) for o, w in zip(state.operators, worth, strict=True) if not any(o is b for b in busy)]

@@ -38,18 +38,20 @@ from typing import IO, Protocol
 import numpy as np
 import pyarrow as pa
 
+from spark_mjoin.counts import PhaseCounts
 from spark_mjoin.engine.disk import Part, Passed, Wanted, key_name, needed_bytes, stored_rows, take_in
 from spark_mjoin.engine.overflow import give_back
 from spark_mjoin.errors import StateError
 from spark_mjoin.join.operator import Bound, extend
 from spark_mjoin.join.orders import Probing, order_of
 from spark_mjoin.join.windows import Windows
-from spark_mjoin.metrics import PhaseCounts
 from spark_mjoin.model import Array, JoinSpec, ProbeOrder
 from spark_mjoin.state.buckets import BUCKETS, DIGIT_BITS, DIGIT_SHIFT, bucket_class, main_class, of_hashes
 from spark_mjoin.state.columns import GatherTooLarge, hash_array
 from spark_mjoin.state.operator import OperatorState, new_table
-from spark_mjoin.state.store import StateStore, arrived_of
+from spark_mjoin.state.segments import arrived_of
+from spark_mjoin.state.store import StateStore
+from spark_mjoin.state.stored import buckets_of
 from spark_mjoin.state.table import ARRIVED, Table, index_bytes
 
 MOST_DEPTH = 2  # digits below the bucket by which groups may be divided: more would be too many for a temporary file
@@ -238,7 +240,7 @@ class Pass:
         wanted = self._wanted(input, rows)
         if wanted is None:
             return batch
-        own = self.store.buckets_of(self.state, input, batch)
+        own = buckets_of(self.state, input, batch)
         return batch.filter(pa.array(wanted(own, arrived_of(batch))))
 
     # --- joining ---------------------------------------------------------------------------------------------

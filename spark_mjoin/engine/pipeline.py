@@ -19,12 +19,13 @@ from dataclasses import dataclass
 import numpy as np
 import pyarrow as pa
 
+from spark_mjoin.counts import BatchCounts
 from spark_mjoin.engine import arrival, cleanup, overflow, reactive, sampling
 from spark_mjoin.engine.retention import expiry, promises, purge, shrinking
 from spark_mjoin.join.operator import Bound
 from spark_mjoin.join.orders import Probing
-from spark_mjoin.metrics import BatchCounts
-from spark_mjoin.model import WHOLE, BatchPlan, DiskWork, JoinSpec, OverflowPlan, Purging, Room
+from spark_mjoin.model import WHOLE, DiskWork, JoinSpec, Purging, Room
+from spark_mjoin.plan import Overflow, Plan
 from spark_mjoin.state.operator import OperatorState
 from spark_mjoin.state.partition import PartitionState
 from spark_mjoin.state.store import StateStore
@@ -36,7 +37,7 @@ class Pipeline:
 
     state: PartitionState
     store: StateStore
-    plan: BatchPlan
+    plan: Plan
     version: int  # that the batch makes
     attempt: str
     counts: BatchCounts
@@ -62,7 +63,7 @@ class Pipeline:
             operator.scans = probing.scans
 
     @property
-    def overflow(self) -> OverflowPlan | None:
+    def overflow(self) -> Overflow | None:
         return self.plan.overflow
 
     def arrivals(
@@ -212,12 +213,12 @@ class Pipeline:
             if debt:
                 yield from self.disk_work(DiskWork(debt, operator=operator.place.number))
 
-    def planned_work(self) -> Iterator[pa.RecordBatch]:
-        """The disk work of the plan, as far as the fuel goes; where many rows came, only what is urgent."""
+    def planned_work(self, planned: Iterable[DiskWork]) -> Iterator[pa.RecordBatch]:
+        """Planned disk work, as far as the fuel goes; where many rows came, only what is urgent."""
         if self.overflow is None:
             return
         fuel, blocked = self.overflow.fuel_bytes, sum(self.counts.rows_in) < self.overflow.blocking_rows
-        for work in self.overflow.work:
+        for work in planned:
             if fuel > 0 and (work.urgent or blocked):
                 fuel -= self.state.operators[work.operator].stored_bytes(work.buckets, work.visited)
                 yield from self.disk_work(work)
@@ -226,7 +227,7 @@ class Pipeline:
         """One pass or visit; what it gives goes up."""
         operator, probing, area = self.state.operators[work.operator], self.probing[work.operator], self.area
         for number in range(len(operator.tables)):
-            self.store.save(operator, number, self.version, self.attempt)
+            self.store.rows.save(operator, number, self.version, self.attempt)
         if work.visited is None:
             phase = self.counts.disk_to_disk
             found = cleanup.clean(operator, self.store, work.buckets, area, phase, probing.looking_up())
@@ -264,7 +265,7 @@ class Pipeline:
             root.promises.held = 0
         if has_time and self.plan.purging is not None and (buckets := purge.to_look_at(root)):
             for number in range(len(root.tables)):
-                self.store.save(root, number, self.version, self.attempt)
+                self.store.rows.save(root, number, self.version, self.attempt)
             purge.after_pass(root, self.store, buckets, self.plan.purging, self.counts)
 
     def purge_memory(self) -> None:

@@ -18,7 +18,7 @@ Not covered: knowing when a change pays (driver.decompose); it reads all rows on
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 import pyarrow as pa
 
@@ -28,7 +28,8 @@ from spark_mjoin.join.statistics import add_to, over_inputs
 from spark_mjoin.model import JoinSpec, Tree
 from spark_mjoin.query.tree import layout
 from spark_mjoin.state.buckets import BUCKETS, bucket_class
-from spark_mjoin.state.operator import OperatorState, Segment, new_table
+from spark_mjoin.state.manifest import Segment
+from spark_mjoin.state.operator import OperatorState, new_table
 from spark_mjoin.state.partition import PartitionState
 from spark_mjoin.state.residency import EVERY, Victim
 
@@ -70,7 +71,7 @@ def _conclude(batch: Pipeline) -> None:
 
 def _forget(batch: Pipeline, operator: OperatorState, number: int) -> None:
     """Let the rows of a member leave memory, to be loaded again with their operator."""
-    batch.store.save(operator, number, batch.version, batch.attempt)
+    batch.store.rows.save(operator, number, batch.version, batch.attempt)
     operator.tables[number] = new_table(operator.spec, number, tracked=True)
     operator.saved[number] = 0
 
@@ -116,8 +117,8 @@ class _Change:
         fresh = OperatorState.empty(operator.place, tracked=True)
         operator.tables, operator.totals, operator.saved = fresh.tables, fresh.totals, fresh.saved
         operator.groups, operator.residency = fresh.groups, fresh.residency
-        store.settle(operator, segments, operator.results)
-        store.bring_in(
+        store.rows.mark_emitted(operator, segments, operator.results)
+        store.rows.bring_in(
             operator, segments, rows, True, lambda: None if plan is None else overflow.shrink(self.new, plan)
         )
 
@@ -148,4 +149,4 @@ class _Change:
 
 
 def _moved(segment: Segment, member: int, same_buckets: bool) -> Segment:
-    return replace(segment, input=member, clusters=segment.clusters if same_buckets else None)
+    return segment._replace(input=member, clusters=segment.clusters if same_buckets else None)

@@ -37,12 +37,12 @@ import numpy as np
 import pyarrow as pa
 
 from spark_mjoin.engine.disk import Part
+from spark_mjoin.evidence import WorkCounts
 from spark_mjoin.join.completion import Completion, View
 from spark_mjoin.join.emitted import not_yet
 from spark_mjoin.join.operator import Bound, produce
 from spark_mjoin.join.orders import probe_order
 from spark_mjoin.join.windows import Windows
-from spark_mjoin.metrics import WorkCounts
 from spark_mjoin.model import Array, JoinSpec
 from spark_mjoin.state.buckets import BUCKETS
 from spark_mjoin.state.columns import hash_array
@@ -50,7 +50,8 @@ from spark_mjoin.state.operator import OperatorState
 from spark_mjoin.state.partition import PartitionState
 from spark_mjoin.state.residency import NEVER
 from spark_mjoin.state.sample import MOST_HALVINGS, Sample
-from spark_mjoin.state.store import StateStore, arrived_of
+from spark_mjoin.state.segments import arrived_of
+from spark_mjoin.state.store import StateStore
 
 LIMIT_BYTES = 2 << 20
 MOST_RESULTS = 1 << 15

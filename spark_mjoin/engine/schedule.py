@@ -44,7 +44,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from spark_mjoin.metrics import BatchCounts
+from spark_mjoin.counts import BatchCounts
 from spark_mjoin.model import IN_STEP, Array, Col, JoinSpec, Schedule
 
 Awaited = Callable[[int, pa.RecordBatch], Array | None]

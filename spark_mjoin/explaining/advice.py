@@ -17,7 +17,6 @@ import numpy as np
 from spark_mjoin.config import Options
 from spark_mjoin.driver import calibrate
 from spark_mjoin.driver.loading import load
-from spark_mjoin.driver.plan import Overflow
 from spark_mjoin.engine.overflow import capacity
 from spark_mjoin.errors import OptionError
 from spark_mjoin.explaining import drawing, sampling, sections
@@ -28,6 +27,7 @@ from spark_mjoin.explaining.explanation import SECONDS, ahead, as_text
 from spark_mjoin.explaining.sampling import Keys, Match, Sample
 from spark_mjoin.join.statistics import Pair
 from spark_mjoin.model import LAZY, JoinSpec, Settings
+from spark_mjoin.plan import Overflow
 from spark_mjoin.redaction import Secrets
 from spark_mjoin.state.table import MAX_ROWS
 
@@ -301,7 +301,7 @@ def _windows(expected: Expectation) -> list[str]:
         f"{INDENT}of {drawing.seconds(window)}: {size(per_second * window)} = {size(per_second)}/s x {window:g} s"
         for window in WINDOWS
     ]
-    room = capacity(Overflow.of(expected.settings).of_partition(0, 1))
+    room = expected.settings.partitions * capacity(Overflow.of(expected.settings))
     longest = drawing.about(room / per_second * (LAZY - 1) / LAZY)
     budget = size(expected.settings.memory_bytes or 0)
     lines.append(f"{INDENT}of up to {longest}: fits into 'memory' = {budget} with what lazy expiry holds besides")

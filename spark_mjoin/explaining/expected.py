@@ -18,11 +18,11 @@ from itertools import pairwise
 from spark_mjoin.driver import decompose, scheduling
 from spark_mjoin.driver.choice import Planner, between_members
 from spark_mjoin.driver.costs import Costs, Model, expected_of, inside
-from spark_mjoin.driver.plan import Plan
 from spark_mjoin.explaining import sizes
 from spark_mjoin.join import orders
 from spark_mjoin.join.statistics import Pair, Statistics
 from spark_mjoin.model import LAZY, JoinSpec, OperatorSpec, Settings, Tree
+from spark_mjoin.plan import Plan
 from spark_mjoin.query import tree as trees
 
 GIVEN, MEASURED, SAMPLED, ASSUMED, UNKNOWN = "given", "measured", "sampled", "assumed", "not known"

@@ -15,14 +15,14 @@ from typing import Any
 
 from spark_mjoin import metrics
 from spark_mjoin.doors.shim import metrics_of
-from spark_mjoin.driver.plan import Plan
 from spark_mjoin.errors import OptionError, StateError
 from spark_mjoin.model import JoinSpec, Settings, Tree
+from spark_mjoin.plan import Plan
 from spark_mjoin.query import tree as trees
 from spark_mjoin.query.fingerprint import describe, differences
 from spark_mjoin.state import meaning
 from spark_mjoin.state.directory import Directory
-from spark_mjoin.state.manifests import Manifests
+from spark_mjoin.state.manifest import Manifest, Manifests
 
 _IN_CHECKPOINT = "sources/0/state"
 _OF_OFFSETS = ("streamScheduling", "tupleScheduling")  # metrics that a state does not have
@@ -31,7 +31,7 @@ _OF_OFFSETS = ("streamScheduling", "tupleScheduling")  # metrics that a state do
 @dataclass(frozen=True)
 class Observed:
     metrics: Mapping[str, str]
-    committed: tuple[Mapping[str, Any] | None, ...]  # the newest manifest of every partition, None where there is none
+    committed: tuple[Manifest | None, ...]  # the newest manifest of every partition, None where there is none
     tree: Tree  # that the query runs
     version: int
     rates: tuple[float, ...] | None = None  # rows per second of each input, in `seconds`
@@ -136,9 +136,9 @@ def _of_location(spec: JoinSpec, settings: Settings, location: str, others: int)
     versions = [store.versions() for store in stores]
     committed = tuple(s.manifest(v[-1]) if v else None for s, v in zip(stores, versions, strict=True))
     found = [manifest for manifest in committed if manifest is not None]
-    tree = trees.from_json(found[0]["tree"]) if found else trees.chosen(settings.plan, spec)
+    tree = found[0].tree if found else trees.chosen(settings.plan, spec)
     aliases = [i.alias for i in spec.inputs]
-    shown = metrics.report(found, aliases, settings.memory_bytes, plan=trees.render(tree, aliases))
+    shown = metrics.report(found, aliases, metrics.Shown(settings.memory_bytes, plan=trees.render(tree, aliases)))
     rates, output_rate, seconds = _rates(stores, versions, len(aliases))
     version = max((v[-1] for v in versions if v), default=0)
     return Observed(shown, committed, tree, version, rates, output_rate, seconds, location, others)
@@ -156,6 +156,6 @@ def _rates(
     if seconds <= 0:
         return None, None, None
     pairs = [(store.manifest(first), store.manifest(last)) for store in stores]
-    rows = [sum(new["rows"][i] - old["rows"][i] for old, new in pairs) for i in range(inputs)]
-    results = sum(new["results"] - old["results"] for old, new in pairs)
+    rows = [sum(new.rows[i] - old.rows[i] for old, new in pairs) for i in range(inputs)]
+    results = sum(new.results - old.results for old, new in pairs)
     return tuple(r / seconds for r in rows), results / seconds, seconds

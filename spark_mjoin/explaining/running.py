@@ -11,8 +11,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from spark_mjoin.driver.choice import Planner
-from spark_mjoin.driver.costs import forecast
-from spark_mjoin.driver.plan import Plan
+from spark_mjoin.driver.costs import Period, forecast
 from spark_mjoin.explaining import drawing, sizes
 from spark_mjoin.explaining.drawing import INDENT, count, share, size
 from spark_mjoin.explaining.expected import ASSUMED, GIVEN, MEASURED, Expectation
@@ -33,6 +32,7 @@ from spark_mjoin.explaining.sections import (
 from spark_mjoin.join import orders
 from spark_mjoin.join.expressions import render
 from spark_mjoin.join.statistics import Pair, Statistics
+from spark_mjoin.plan import Plan
 from spark_mjoin.query import tree as trees
 from spark_mjoin.redaction import public_value
 
@@ -127,7 +127,7 @@ def _results(expected: Expectation, seen: Observed, believed: Statistics) -> lis
             needed += sizes.state_bytes(input, rows, widths, settings.partitions)
     rate = "?"
     if any(believed.rates) and not spec.windowed:
-        rate = count(forecast(spec, believed, seen.tree, expected.costs, 1.0, steps=1).rate(1.0))
+        rate = count(forecast(spec, believed, seen.tree, expected.costs, Period(1.0, steps=1)).rate(1.0))
     results, rows_there = believed.size(frozenset(range(len(spec.inputs)))), sum(believed.rows) + intermediate
     figures = [count(results), rate, count(rows_there), count(intermediate), size(needed)]
     if spec.windowed:
@@ -176,11 +176,11 @@ def _orders(expected: Expectation, seen: Observed, planner: Planner) -> list[str
             "PROBING ORDERS last used", [f"{INDENT}{seen.metrics[name]}" for name in named if name in seen.metrics]
         )
     found, places = [m for m in seen.committed if m is not None], trees.layout(spec, seen.tree)
-    used = [_targets(place.spec.inputs, [m["operators"][place.number]["orders"] for m in found]) for place in places]
+    used = [_targets(place.spec.inputs, [m.operators[place.number].orders for m in found]) for place in places]
     _, choices = planner.orders(seen.tree, Plan(seen.tree, tuple(map(tuple, used))), seen.committed)
     parts, at = [], 0
     for place in places:
-        figures = [m["operators"][place.number] for m in found]
+        figures = [m.operators[place.number] for m in found]
         statistics = Statistics.of_manifests(place.spec, figures, in_memory=True)
         own = choices[at : at + len(place.spec.inputs)]
         at += len(own)
@@ -197,11 +197,11 @@ def _access(expected: Expectation, seen: Observed, planner: Planner) -> list[str
     """Which probes scan, and what it costs against looking up; nothing where nobody asks."""
     spec, found = expected.spec, [m for m in seen.committed if m is not None]
     places = trees.layout(spec, seen.tree)
-    scans = [found[0]["operators"][p.number].get("scans", ()) if found else () for p in places]
+    scans = [found[0].operators[p.number].scans if found else () for p in places]
     if not found or not (spec.windowed or expected.settings.access or any(scans)):
         return []
-    used = [_targets(place.spec.inputs, [m["operators"][place.number]["orders"] for m in found]) for place in places]
-    now = tuple(tuple((origin, target) for origin, target in of) for of in scans)
+    used = [_targets(place.spec.inputs, [m.operators[place.number].orders for m in found]) for place in places]
+    now = tuple(scans)
     before = Plan(seen.tree, tuple(map(tuple, used)), access=now)
     planned, choices = planner.access(seen.tree, before, seen.committed)
     lines = []

@@ -9,7 +9,6 @@ from spark_mjoin.driver import access, calibrate, decompose, scheduling
 from spark_mjoin.driver.admission import FREE_SECONDS
 from spark_mjoin.driver.choice import HORIZON_SECONDS, room_of
 from spark_mjoin.driver.costs import Costs
-from spark_mjoin.driver.plan import Overflow
 from spark_mjoin.engine.overflow import FLUSH_TO, capacity
 from spark_mjoin.errors import listed
 from spark_mjoin.explaining import drawing, sizes
@@ -18,6 +17,7 @@ from spark_mjoin.explaining.expected import ASSUMED, Expectation
 from spark_mjoin.join import orders
 from spark_mjoin.join.statistics import Pair, Statistics
 from spark_mjoin.model import PROMISES_SHARE, JoinSpec, OperatorSpec, Settings, Tree
+from spark_mjoin.plan import Overflow
 from spark_mjoin.query import tree as trees
 from spark_mjoin.state.buckets import bucket_classes
 
@@ -304,7 +304,7 @@ def fits(expected: Expectation) -> list[str]:
     budget = expected.settings.memory_bytes
     if budget is None:
         return [f"{INDENT}no limit: option 'memory' is not set"]
-    room = float(room_of(expected.settings) or capacity(Overflow.of(expected.settings).of_partition(0, 1)))
+    room = float(room_of(expected.settings) or expected.settings.partitions * capacity(Overflow.of(expected.settings)))
     if expected.state_bytes <= room:
         return [f"{INDENT}fits: {size(expected.state_bytes)} of the {size(room)} that 'memory' = {size(budget)} has for"
                 " rows"]  # fmt: skip
@@ -376,7 +376,7 @@ def policies(spec: JoinSpec, settings: Settings) -> list[str]:
             f"{INDENT}in force: none, since 'overflow' is fail: the query ends at {size(settings.memory_bytes)}"
         )
     else:
-        room = capacity(Overflow.of(settings).of_partition(0, settings.partitions))
+        room = capacity(Overflow.of(settings))
         each = " in each partition" if settings.partitions > 1 else ""
         lines.append(
             f"{INDENT}in force: {settings.flush}, when rows take more than {size(room)}{each}; a flush leaves"

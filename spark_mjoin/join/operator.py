@@ -30,9 +30,9 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from spark_mjoin import kernel
+from spark_mjoin.evidence import EdgeCounts, WorkCounts
 from spark_mjoin.join.expressions import evaluate
 from spark_mjoin.join.windows import Windows
-from spark_mjoin.metrics import EdgeCounts, WorkCounts
 from spark_mjoin.model import CHUNK_ROWS, Array, Col, Expr, JoinSpec, ProbeOrder, ProbeStep
 from spark_mjoin.state.columns import BytesColumn, FixedColumn, GatherTooLarge
 from spark_mjoin.state.table import Key, KeyColumn, Table

@@ -23,12 +23,12 @@ from __future__ import annotations
 import logging
 from collections.abc import Container, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any
 
+from spark_mjoin.evidence import Context, EdgeCounts, Edges
 from spark_mjoin.join.expressions import identifier
 from spark_mjoin.join.statistics import Pair, Statistics
-from spark_mjoin.metrics import Context, EdgeCounts, Edges
 from spark_mjoin.model import Access, InputSpec, JoinSpec, ProbeOrder, ProbeStep
+from spark_mjoin.state.manifest import OperatorFigures
 
 log = logging.getLogger(__name__)
 
@@ -187,12 +187,12 @@ def choose_all(
 
 def plan_orders(
     spec: JoinSpec,
-    manifests: Sequence[Mapping[str, Any] | None],
+    operators: Sequence[OperatorFigures | None],
     current: Sequence[Targets | None],
     given: Mapping[Pair, float] | None = None,
 ) -> tuple[list[Targets | None], list[Choice]]:
     """The same on the driver, from the newest manifests of one operator in all partitions."""
-    statistics = Statistics.of_manifests(spec, manifests, given=given, in_memory=True)
+    statistics = Statistics.of_manifests(spec, operators, given=given, in_memory=True)
     return choose_all(statistics, statistics.rows, current)
 
 

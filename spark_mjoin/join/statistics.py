@@ -24,10 +24,10 @@ import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
-from typing import Any
 
-from spark_mjoin.metrics import Context, EdgeCounts, Edges, edges_from_json
+from spark_mjoin.evidence import Context, EdgeCounts, Edges, edges_of
 from spark_mjoin.model import JoinSpec, OperatorSpec
+from spark_mjoin.state.manifest import Manifest, OperatorFigures
 
 PRIOR_PROBES = 4.0  # as many probes are believed to have seen what the next more general level says
 SHARE_ELSEWHERE = 0.1  # the weight of a test in another context against one in the context that is asked about
@@ -67,17 +67,17 @@ class Statistics:
     @staticmethod
     def of_manifests(
         spec: JoinSpec,
-        manifests: Sequence[Mapping[str, Any] | None],
+        operators: Sequence[OperatorFigures | None],
         rates: Sequence[float] | None = None,
         given: Mapping[Pair, float] | None = None,
         in_memory: bool = False,
     ) -> Statistics:
-        """Statistics of a join from the newest manifests of all its partitions, None where there is none yet.
+        """Statistics of one operator from the newest manifests of all partitions, None where there is none yet.
 
         Rows are all that have come, or those that are in memory, which arriving rows can meet.
         """
-        found = [manifest for manifest in manifests if manifest is not None]
-        parts = [(edges_from_json(m["edges"]), _resident(m) if in_memory else m["rows"]) for m in found]
+        found = [operator for operator in operators if operator is not None]
+        parts = [(edges_of(o.edges), o.resident if in_memory else o.rows) for o in found]
         rows = [float(sum(of)) for of in zip(*(rows for _, rows in parts), strict=True)]
         return Statistics.of(spec, rows or [0.0] * len(spec.inputs), merged(parts), rates, given)
 
@@ -287,19 +287,19 @@ class Statistics:
 
 def of_plan(
     spec: JoinSpec,
-    manifests: Sequence[tuple[Mapping[str, Any], Sequence[OperatorSpec]] | None],
+    manifests: Sequence[tuple[Manifest, Sequence[OperatorSpec]] | None],
     rates: Sequence[float] | None = None,
     given: Mapping[Pair, float] | None = None,
 ) -> Statistics:
     """Statistics over the inputs of a whole join from the newest manifests, each with the operators of its plan."""
     found = [entry for entry in manifests if entry is not None]
-    rows = [float(sum(of)) for of in zip(*(manifest["rows"] for manifest, _ in found), strict=True)]
+    rows = [float(sum(of)) for of in zip(*(manifest.rows for manifest, _ in found), strict=True)]
     parts = []
     for manifest, places in found:
-        edges = edges_from_json(manifest.get("learned", ()))
-        for place, figures in zip(places, manifest["operators"], strict=True):
-            add_to(edges, over_inputs(spec, place, edges_from_json(figures["edges"])))
-        parts.append((edges, manifest["rows"]))
+        edges = edges_of(manifest.learned)
+        for place, figures in zip(places, manifest.operators, strict=True):
+            add_to(edges, over_inputs(spec, place, edges_of(figures.edges)))
+        parts.append((edges, manifest.rows))
     return Statistics.of(spec, rows or [0.0] * len(spec.inputs), merged(parts), rates, given)
 
 
@@ -334,10 +334,6 @@ def merged(parts: Sequence[tuple[Edges, Sequence[float]]]) -> Edges:
             candidates = c.candidates * whole[target] / rows[target] if rows[target] else c.candidates
             out.setdefault(context, EdgeCounts()).add(EdgeCounts(c.probes, c.matches, candidates, c.kept, c.chunks))
     return out
-
-
-def _resident(manifest: Mapping[str, Any]) -> Sequence[float]:
-    return [sum(of) for of in manifest["groups"]["resident"]] if manifest.get("groups") else manifest["rows"]
 
 
 def _pair(a: int, b: int) -> Pair:

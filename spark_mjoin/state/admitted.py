@@ -13,14 +13,13 @@ Not covered: which fraction a batch has (driver.admission), and what rows that a
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any
 
 import numpy as np
 
 from spark_mjoin import kernel
 from spark_mjoin.model import WHOLE, Array
+from spark_mjoin.state.manifest import AdmittedFigures, CohortFigures
 
 MOST_COHORTS = 32  # more are merged, the oldest first
 _BITS = WHOLE.bit_length() - 1
@@ -50,11 +49,6 @@ class Cohort:
 class Admitted:
     delivered: int = 0  # rows, let in or not
     cohorts: list[Cohort] = field(default_factory=list)
-
-    @staticmethod
-    def whole(rows: int) -> Admitted:
-        """Of an input that has so many rows in the state, from before anything was shed."""
-        return Admitted(rows, [Cohort(0, 1.0, 1.0, rows, float(rows))] if rows else [])
 
     def admit(self, rows: int, fraction: float, event: int) -> None:
         """Rows have come into the state, in a batch that lets such a fraction in."""
@@ -124,9 +118,9 @@ class Admitted:
         """The smallest fraction by which any row in the state was let in."""
         return min((cohort.least for cohort in self.cohorts if cohort.rows), default=1.0)
 
-    def to_json(self) -> dict[str, Any]:
-        return {"delivered": self.delivered, "cohorts": [list(vars(c).values()) for c in self.cohorts]}
+    def figures(self) -> AdmittedFigures:
+        return AdmittedFigures(self.delivered, tuple(CohortFigures(**vars(c)) for c in self.cohorts))
 
     @staticmethod
-    def from_json(body: Mapping[str, Any]) -> Admitted:
-        return Admitted(body["delivered"], [Cohort(*values) for values in body["cohorts"]])
+    def of(kept: AdmittedFigures) -> Admitted:
+        return Admitted(kept.delivered, [Cohort(*values) for values in kept.cohorts])

@@ -7,22 +7,28 @@ import zlib
 from typing import Any
 
 from spark_mjoin.errors import StateError
+from spark_mjoin.state import records
 from spark_mjoin.state.directory import Directory
 
 FORMAT = 1
 
 
-def publish(directory: Directory, name: str, attempt: str, body: dict[str, Any]) -> bytes:
+def text_of(body: Any) -> bytes:
+    """The JSON of a mapping or of a record (see `records`), with the format that it is in; the same for the same."""
+    named = body if isinstance(body, dict) else records.plain(body)
+    text = json.dumps({"format": FORMAT, **named}, default=records.plain, sort_keys=True, separators=(",", ":"))
+    return text.encode()
+
+
+def publish(directory: Directory, name: str, attempt: str, text: bytes) -> None:
     """Write a file whole, unless it is there already; it and what was published before it are durable then.
 
-    Returns the JSON that was to be written. Another attempt may have been first: then the file has other JSON.
+    Another attempt may have been first: then the file has other JSON.
     """
-    text = json.dumps({"format": FORMAT, **body}, sort_keys=True, separators=(",", ":")).encode()
     contents = b"%08x %s\n" % (zlib.crc32(text), text)
 
     directory.publish(name, attempt, lambda stream: stream.write(contents))
     directory.sync()
-    return text
 
 
 def read(directory: Directory, name: str) -> dict[str, Any]:

@@ -9,7 +9,7 @@ buckets of its own; for results it counts as a whole.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -17,6 +17,7 @@ import numpy as np
 
 from spark_mjoin.model import Array, JoinSpec
 from spark_mjoin.state.buckets import BUCKETS, main_inputs
+from spark_mjoin.state.manifest import GroupsFigures
 
 FADE = 0.5  # what is left of the recent figures after each flush
 
@@ -199,12 +200,16 @@ class Groups:
 
     # --- manifests -------------------------------------------------------------------------------------------
 
-    def to_json(self) -> dict[str, Any]:
-        named = {name: value for name, value in vars(self).items() if name != "main"}
-        return {n: v.tolist() if isinstance(v, np.ndarray) else v for n, v in named.items()}
+    def figures(self) -> GroupsFigures:
+        frozen: dict[str, Any] = {n: _frozen(v) if isinstance(v, np.ndarray) else v for n, v in vars(self).items()}
+        del frozen["main"]
+        return GroupsFigures(**frozen)
 
     @staticmethod
-    def from_json(spec: JoinSpec, body: Mapping[str, Any]) -> Groups:
-        named: dict[str, Any] = {n: np.array(v) if isinstance(v, list) else v for n, v in body.items()}
-        named.setdefault("completed", np.zeros(len(spec.inputs)))  # before plans were trees
+    def of(spec: JoinSpec, kept: GroupsFigures) -> Groups:
+        named: dict[str, Any] = {n: np.array(v) if isinstance(v, tuple) else v for n, v in vars(kept).items()}
         return Groups(main_inputs(spec), **named)
+
+
+def _frozen(array: Array) -> tuple[Any, ...]:
+    return tuple(map(_frozen, array)) if array.ndim > 1 else tuple(array.tolist())

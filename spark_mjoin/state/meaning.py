@@ -21,7 +21,7 @@ NAME = "meaning.json"
 def record(location: str, description: Mapping[str, Any], initial: Mapping[str, Position], attempt: str) -> None:
     """Write down what the state of a new query means and where its sources begin."""
     body = {"description": dict(description), "initial": dict(initial)}
-    checked_json.publish(Directory(location), NAME, attempt, body)
+    checked_json.publish(Directory(location), NAME, attempt, checked_json.text_of(body))
 
 
 def initial_positions(location: str) -> dict[str, Position]:

@@ -10,42 +10,23 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
-from typing import Any
 
 import numpy as np
 
-from spark_mjoin.metrics import EdgeCounts, Edges, faded, rank
+from spark_mjoin.evidence import EdgeCounts, Edges, edges_of, faded, kept_edges, rank
 from spark_mjoin.model import Access, Array, JoinSpec, OperatorSpec
 from spark_mjoin.state.admitted import Admitted
 from spark_mjoin.state.arrivals import median
 from spark_mjoin.state.buckets import BUCKETS, bucket_class
 from spark_mjoin.state.groups import Groups
 from spark_mjoin.state.keysets import KeySet
+from spark_mjoin.state.manifest import OperatorFigures, Segment, Signature
 from spark_mjoin.state.progress import Progress
 from spark_mjoin.state.promises import Promises
 from spark_mjoin.state.purged import Purged
 from spark_mjoin.state.residency import Residency, Victim
 from spark_mjoin.state.sample import Sample
 from spark_mjoin.state.table import Table
-
-
-@dataclass(frozen=True)
-class Segment:
-    """A file with rows start..end-1 of one member, counted in order of arrival."""
-
-    name: str
-    input: int
-    start: int
-    end: int
-    level: int  # how often its rows were merged: segments of a level are merged into one of the next
-    bytes: int
-    crc32: int
-    clusters: list[int] | None = None  # the bucket of each record batch; None where rows are in order of arrival
-    last: int = 0  # the most events that were before the arrival of a row
-    newest: int | None = None  # the largest position of a row in its window; None where the input has none
-
-    def to_json(self) -> dict[str, Any]:
-        return dict(vars(self))
 
 
 @dataclass
@@ -198,13 +179,47 @@ class OperatorState:
                 self.progress.held += s.end - s.start
         self.segments = kept
 
-    def signature(self, number: int) -> list[Any] | None:
-        """What rows that are results of another join mean: their columns, and the conditions that they have passed."""
+    def figures(self) -> OperatorFigures:
+        """What a manifest says about the operator, all of whose rows are saved."""
+        tracked, of_root = self.tracked, self.place.parent is None
+        return OperatorFigures(
+            tuple(self.totals),
+            tuple(self.segments),
+            self.results,
+            tuple(self.orders),
+            kept_edges(self.edges),
+            tuple(admitted.figures() for admitted in self.admitted),
+            self.scans,
+            self.signatures(),
+            self.residency.figures() if tracked else None,
+            self.groups.figures() if tracked else None,
+            self.progress.figures() if self.spec.forgetful else None,
+            self.promises.figures() if self.spec.promising else None,
+            tuple(self.promise_files),
+            tuple(self.purged_files),
+            self.sample.figures() if self.sample is not None and of_root else None,
+        )
+
+    def take(self, kept: OperatorFigures) -> None:
+        """Become what a manifest says, but for rows and what was promised about them."""
+        if kept.progress is not None:
+            self.progress = Progress.of(kept.progress)
+        if kept.residency is not None and kept.groups is not None:
+            self.residency, self.groups = Residency.of(kept.residency), Groups.of(self.spec, kept.groups)
+        self.results, self.orders, self.edges = kept.results, list(kept.orders), edges_of(kept.edges)
+        self.admitted = [Admitted.of(each) for each in kept.admitted]
+
+    def signatures(self) -> tuple[Signature | None, ...] | None:
+        """What the members mean that are results of other operators; None where there are none."""
+        found = tuple(self._signature(number) for number in range(len(self.tables)))
+        return found if any(found) else None
+
+    def _signature(self, number: int) -> Signature | None:
         input = self.spec.inputs[number]
         if not input.joined:
             return None
-        conditions = [condition for _, condition in self.spec.sources[input.source].options]
-        return [[[column.field, str(column.type)] for column in input.stored], conditions]
+        conditions = tuple(condition for _, condition in self.spec.sources[input.source].options)
+        return Signature(tuple((column.field, str(column.type)) for column in input.stored), conditions)
 
     def label(self, number: int) -> str:
         """A member in names of files: the number of an input, or for results where they are in the plan."""

@@ -5,13 +5,12 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
-from spark_mjoin.metrics import Edges
+from spark_mjoin.evidence import Edges
 from spark_mjoin.model import OperatorSpec, Position, Tree
+from spark_mjoin.state.manifest import Lineage
 from spark_mjoin.state.operator import OperatorState
 from spark_mjoin.state.residency import Victim
 from spark_mjoin.state.sample import Sample
-
-Lineage = tuple[tuple[int, str], ...]  # versions, ascending, with the identities of their manifests
 
 
 @dataclass

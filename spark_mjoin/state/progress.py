@@ -18,24 +18,17 @@ can be dropped, `engine.retention.expiry` when.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
-from typing import Any
 
 import numpy as np
 
 from spark_mjoin.model import Array
 from spark_mjoin.state.buckets import BUCKETS
+from spark_mjoin.state.manifest import ProgressFigures, Round
 
 EARLIEST = -(2**63)  # the least event time that a row can have
 BEFORE_ALL = EARLIEST  # of a bucket of which nothing was dropped: its event, 0, says so
-
-
-@dataclass(frozen=True)
-class Round:
-    event: int  # rows that arrive at this event or later, and before that of the next round, are of this one
-    starts: tuple[int, ...]  # rows that each input had delivered before it
-    sizes: tuple[int, ...]  # rows that each input delivers in it
 
 
 @dataclass
@@ -130,32 +123,32 @@ class Progress:
 
     # --- manifests -------------------------------------------------------------------------------------------
 
-    def to_json(self) -> dict[str, Any]:
-        return {
-            "read": self.read,
-            "seen": self.seen,
-            "rounds": [[each.event, each.starts, each.sizes] for each in self.rounds],
-            "positions": self.positions.tolist(),
-            "events": self.events.tolist(),
-            "dropped": self.dropped,
-            "since": self.since,
-            "looked": self.looked,
-            "held": self.held,
-            "shortened": self.shortened,
-        }
+    def figures(self) -> ProgressFigures:
+        return ProgressFigures(
+            tuple(self.read),
+            tuple(self.seen),
+            tuple(self.rounds),
+            tuple(map(tuple, self.positions.tolist())),
+            tuple(map(tuple, self.events.tolist())),
+            tuple(self.dropped),
+            self.since,
+            tuple(self.shortened),
+            tuple(self.looked),
+            self.held,
+        )
 
     @staticmethod
-    def from_json(inputs: int, body: Mapping[str, Any]) -> Progress:
+    def of(kept: ProgressFigures) -> Progress:
         return Progress(
-            inputs,
-            list(body["read"]),
-            list(body["seen"]),
-            [Round(event, tuple(starts), tuple(sizes)) for event, starts, sizes in body["rounds"]],
-            np.array(body["positions"], np.int64),
-            np.array(body["events"], np.int32),
-            list(body["dropped"]),
-            body["since"],
-            list(body.get("shortened", ())),
-            list(body.get("looked", ())),
-            body["held"],
+            len(kept.read),
+            list(kept.read),
+            list(kept.seen),
+            list(kept.rounds),
+            np.array(kept.positions, np.int64),
+            np.array(kept.events, np.int32),
+            list(kept.dropped),
+            kept.since,
+            list(kept.shortened),
+            list(kept.looked),
+            kept.held,
         )

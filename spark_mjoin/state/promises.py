@@ -34,6 +34,7 @@ from spark_mjoin.model import Array, JoinSpec
 from spark_mjoin.state import remembered
 from spark_mjoin.state.buckets import BUCKETS
 from spark_mjoin.state.keysets import ByteSet, Keys, KeySet, WordSet, chosen, empty_set, size, together
+from spark_mjoin.state.manifest import PromiseFigures, PromisesFigures
 from spark_mjoin.state.remembered import Remembered
 
 Classes = tuple[int, ...]
@@ -285,42 +286,34 @@ class Promises:
             if not of:
                 del self._sets(input)[classes]
 
-    def to_json(self) -> dict[str, Any]:
+    def figures(self) -> PromisesFigures:
         """All but the sets, which are in the log."""
-        return {
-            "of": [
-                {
-                    "ended": p.ended,
-                    "cluster": [_end_to_json(p.cluster), p.cluster_mine],
-                    "edge": _end_to_json(p.edge),
-                }
-                for p in self.of
-            ],
-            "waiting": self.waiting,
-            "news": self.news,
-            "arrived": self.arrived,
-            "held": self.held,
-            "changes": self.changes,
-            "looked": self.looked.tolist(),
-            "endGiven": self.end_given,
-            "clock": self.clock,
-            "names": [[input, list(classes)] for input, classes in self.names],
-            "runs": self.runs,
-            "logs": self.logs,
-        }
+        return PromisesFigures(
+            tuple(PromiseFigures(p.ended, p.cluster, p.cluster_mine, p.edge) for p in self.of),
+            self.waiting,
+            self.news,
+            self.arrived,
+            self.held,
+            self.changes,
+            tuple(self.looked.tolist()),
+            self.end_given,
+            self.clock,
+            tuple(self.names),
+            self.runs,
+            self.logs,
+        )
 
-    def take(self, body: Mapping[str, Any]) -> None:
+    def take(self, kept: PromisesFigures) -> None:
         """Become what was written, but for the sets."""
-        for promise, found in zip(self.of, body["of"], strict=True):
-            promise.ended = found["ended"]
-            promise.cluster, promise.cluster_mine = _end_from_json(found["cluster"][0]), found["cluster"][1]
-            promise.edge = _end_from_json(found["edge"])
-        self.waiting, self.news, self.arrived = body["waiting"], body["news"], body["arrived"]
-        self.held, self.changes, self.end_given = body["held"], body["changes"], body["endGiven"]
-        self.looked = np.array(body["looked"], np.int64)
-        self.clock = self.saved = body["clock"]
-        self.names = [(input, tuple(classes)) for input, classes in body["names"]]
-        self.runs, self.logs, self.taken_out = body["runs"], body["logs"], []
+        for promise, found in zip(self.of, kept.of, strict=True):
+            promise.ended, promise.edge = found.ended, found.edge
+            promise.cluster, promise.cluster_mine = found.cluster, found.cluster_mine
+        self.waiting, self.news, self.arrived = kept.waiting, kept.news, kept.arrived
+        self.held, self.changes, self.end_given = kept.held, kept.changes, kept.end_given
+        self.looked = np.array(kept.looked, np.int64)
+        self.clock = self.saved = kept.clock
+        self.names = list(kept.names)
+        self.runs, self.logs, self.taken_out = kept.runs, kept.logs, []
 
 
 def _records(of: int, kind: int, keys: pa.Array, numbers: Array | int) -> pa.RecordBatch:
@@ -343,11 +336,3 @@ def common(one: KeySet, other: KeySet) -> KeySet:
         return one.common(other)
     assert isinstance(other, ByteSet)
     return one.common(other)
-
-
-def _end_to_json(end: int | bytes | None) -> Any:
-    return {"bytes": end.hex()} if isinstance(end, bytes) else end
-
-
-def _end_from_json(body: Any) -> int | bytes | None:
-    return bytes.fromhex(body["bytes"]) if isinstance(body, dict) else body

@@ -13,15 +13,15 @@ rows with `arrived` < e.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from dataclasses import dataclass, field
-from typing import Any
 
 import numpy as np
 
 from spark_mjoin import kernel
 from spark_mjoin.model import Array
 from spark_mjoin.state.buckets import BUCKETS
+from spark_mjoin.state.manifest import ResidencyFigures
 
 NEVER = 2**31 - 1  # the departure of a row that is in memory
 EVERY = -1  # as a bucket: all of them
@@ -151,20 +151,11 @@ class Residency:
 
     # --- manifests -------------------------------------------------------------------------------------------
 
-    def to_json(self) -> dict[str, Any]:
-        return {
-            "events": self.events,
-            "departures": [[list(d) for d in of] for of in self.departures],
-            "visits": [[list(v) for v in of] for of in self.visits],
-            "cleaned": self.cleaned.tolist(),
-        }
+    def figures(self) -> ResidencyFigures:
+        departures, visits = tuple(map(tuple, self.departures)), tuple(map(tuple, self.visits))
+        return ResidencyFigures(self.events, departures, visits, tuple(self.cleaned.tolist()))
 
     @staticmethod
-    def from_json(inputs: int, body: Mapping[str, Any]) -> Residency:
-        return Residency(
-            inputs,
-            body["events"],
-            [[(e, b, w) for e, b, w in of] for of in body["departures"]],
-            [[(e, b) for e, b in of] for of in body["visits"]],
-            np.array(body["cleaned"], np.int32),
-        )
+    def of(kept: ResidencyFigures) -> Residency:
+        departures, visits = list(map(list, kept.departures)), list(map(list, kept.visits))
+        return Residency(len(departures), kept.events, departures, visits, np.array(kept.cleaned, np.int32))

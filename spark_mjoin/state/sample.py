@@ -21,7 +21,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -30,6 +29,7 @@ from spark_mjoin import kernel
 from spark_mjoin.model import Array, InputSpec, JoinSpec, Window
 from spark_mjoin.state.buckets import bucket_class
 from spark_mjoin.state.columns import hash_array
+from spark_mjoin.state.manifest import SampleFigures, Segment
 from spark_mjoin.state.residency import NEVER
 from spark_mjoin.state.table import Table
 
@@ -54,7 +54,7 @@ class Sample:
     clock: int = 0  # counts arrivals where the state does not
     settled: tuple[int, int] = (0, 0)  # results, and the clock, when nothing was pending: of plans with intermediates
     lost_results: float = 0.0  # an estimate of all that will never be emitted
-    file: Any = None  # the state file that has the rows as they are; None: it is to be written
+    file: Segment | None = None  # the state file that has the rows as they are; None: it is to be written
 
     @staticmethod
     def empty(spec: JoinSpec) -> Sample:
@@ -197,16 +197,19 @@ class Sample:
 
     # --- files -----------------------------------------------------------------------------------------------
 
-    def to_json(self) -> dict[str, Any]:
-        return {
-            "columns": self.columns,
-            "keyHalvings": self.key_halvings,
-            "rowHalvings": self.row_halvings,
-            "offered": self.offered,
-            "clock": self.clock,
-            "settled": list(self.settled),
-            "lostResults": self.lost_results,
-        }
+    def figures(self) -> SampleFigures:
+        """What a manifest says about the sample, whose rows are in its file."""
+        assert self.file is not None
+        return SampleFigures(
+            self.file,
+            tuple(map(tuple, self.columns)),
+            tuple(self.key_halvings),
+            tuple(self.row_halvings),
+            tuple(self.offered),
+            self.clock,
+            self.settled,
+            self.lost_results,
+        )
 
     def rows(self) -> pa.RecordBatch:
         """All rows, for a file: one record per input, with its rows as an Arrow stream."""
@@ -223,10 +226,10 @@ class Sample:
         return pa.RecordBatch.from_arrays([pa.array(streams, pa.large_binary())], names=["rows"])
 
     @staticmethod
-    def read(spec: JoinSpec, body: Mapping[str, Any], rows: pa.RecordBatch) -> Sample | None:
+    def read(spec: JoinSpec, kept: SampleFigures, rows: pa.RecordBatch) -> Sample | None:
         """The sample of a state; None where the query needs other columns of it than are there."""
         sample = Sample.empty(spec)
-        if sample.columns != body["columns"]:
+        if sample.columns != list(map(list, kept.columns)):
             return None
         for input, stream in enumerate(rows.column(0)):
             with pa.ipc.open_stream(stream.as_buffer()) as reader:
@@ -234,9 +237,9 @@ class Sample:
             flat = [column.combine_chunks() if isinstance(column, pa.ChunkedArray) else column for column in stored]
             sample._append(input, flat, arrived.to_numpy(), numbers.to_numpy(), weights.to_numpy())
             sample.lost[input] = lost.to_numpy().copy()
-        sample.key_halvings, sample.row_halvings = list(body["keyHalvings"]), list(body["rowHalvings"])
-        sample.offered, sample.clock = list(body["offered"]), body["clock"]
-        sample.settled, sample.lost_results = (body["settled"][0], body["settled"][1]), body["lostResults"]
+        sample.key_halvings, sample.row_halvings = list(kept.key_halvings), list(kept.row_halvings)
+        sample.offered, sample.clock = list(kept.offered), kept.clock
+        sample.settled, sample.lost_results, sample.file = kept.settled, kept.lost_results, kept.file
         return sample
 
 

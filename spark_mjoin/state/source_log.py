@@ -91,7 +91,8 @@ class DurableLog:
 
     def _publish(self, start: int, entries: list[dict[str, Any]]) -> None:
         body = {"owner": self._owner, "entries": entries}
-        checked_json.publish(self._directory, _name(start, start + len(entries)), "driver", body)
+        name = _name(start, start + len(entries))
+        checked_json.publish(self._directory, name, "driver", checked_json.text_of(body))
 
     def _files(self) -> list[tuple[int, int]]:
         if self._extents is None:

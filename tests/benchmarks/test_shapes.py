@@ -24,7 +24,7 @@ def results(options: dict[str, str]) -> list[pa.Table]:
     start, out = current.initialOffset(), []
     while (end := current.latestOffset(start, current.getDefaultReadLimit())) != start:
         found = [batch for partition in current.partitions(start, end) for batch in current.read(partition)]
-        out.append(pa.Table.from_batches(found, current._spec.schema))
+        out.append(pa.Table.from_batches(found, current.session.spec.schema))
         start = end
     return out
 

@@ -12,13 +12,14 @@ import spark_mjoin
 from spark_mjoin import config, metrics
 from spark_mjoin.__main__ import COMMANDS
 from spark_mjoin.config import Options
+from spark_mjoin.counts import Standing
 from spark_mjoin.explaining.advice import SAMPLE_ROWS
 from spark_mjoin.explaining.explanation import SECONDS
 from spark_mjoin.join.expressions import FUNCTIONS
-from spark_mjoin.metrics import BatchCounts
 from spark_mjoin.query.graph import plan_join
 from spark_mjoin.schema import parse_ddl
 from spark_mjoin.sources import REGISTRY, formats
+from tests.manifests import manifest
 
 ROOT = Path(__file__).parent.parent.parent
 PAGE = (ROOT / "docs/options.md").read_text()
@@ -99,15 +100,9 @@ def test_the_columns_of_the_expression_table_are_those_that_are_tested() -> None
 
 
 def test_every_metric_is_documented_and_exists() -> None:
-    manifest = {
-        "batch": BatchCounts([1], windows=[(1, True)]).to_json(),
-        "rows": [1],
-        "results": 1,
-        "orders": ["o > p"],
-        "operators": [{"rows": [1]}],
-    }
-    turns = ("sequential", "value")
-    reported = metrics.report([manifest], ["o"], 1, 1.0, "(o p)", {"o": "p: hash"}, turns) | metrics.lag([0])
+    of_one = manifest((1,), orders=("o > p",), standing=Standing(windows=((1, True),)))
+    shown = metrics.Shown(1, 1.0, "(o p)", {"o": "p: hash"}, ("sequential", "value"))
+    reported = metrics.report([of_one], ["o"], shown) | metrics.lag([0])
     expected = {re.sub("^o(?=[AENPR])", "<alias>", name) for name in reported}
     assert {cells[0].strip("`") for cells in rows("Metrics")} == expected
 

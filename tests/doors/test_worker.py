@@ -7,7 +7,7 @@ from pathlib import Path
 import pyarrow as pa
 import pytest
 
-from spark_mjoin.doors import reader
+from spark_mjoin.doors import worker
 from spark_mjoin.engine import batch as task
 from tests.harness import run, scripted
 
@@ -24,7 +24,7 @@ CASES = {
 
 @pytest.mark.parametrize(("query", "options"), CASES.values(), ids=CASES)
 def test_a_state_goes_without_a_search_for_garbage(query: str, options: dict[str, str], tmp_path: Path) -> None:
-    """A worker that has settled does not look at the first state again: it must go as soon as nobody has it."""
+    """A worker does not look at its first state for garbage again: it must go as soon as nobody has it."""
     rows = range(600)
     batch = pa.table({"k": pa.array([i % 50 for i in rows], pa.int64()), "x": pa.array(rows, pa.int64())})
     script = {alias: [batch.slice(at, 200) for at in (0, 200, 400)] for alias in "abc"}
@@ -44,13 +44,13 @@ def test_a_state_goes_without_a_search_for_garbage(query: str, options: dict[str
         gc.enable()
 
 
-def test_a_worker_settles_after_its_first_task(tmp_path: Path) -> None:
+def test_a_worker_freezes_garbage_after_its_first_task(tmp_path: Path) -> None:
     """What is there by then is not looked through again; what comes later is."""
 
     class Node:
         itself: "Node"
 
-    reader._settle.cache_clear()
+    worker.freeze_gc.cache_clear()
     gc.unfreeze()
     table = pa.table({"k": pa.array([1, 2], pa.int64()), "x": pa.array([1, 2], pa.int64())})
     script = {alias: [table, table] for alias in "abc"}

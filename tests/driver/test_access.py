@@ -1,6 +1,6 @@
 """The unit-time cost model of access: the paper's equations as a special case, crossovers, changes, hysteresis."""
 
-from collections.abc import Mapping
+from dataclasses import replace
 from typing import Any
 
 import pyarrow as pa
@@ -8,12 +8,28 @@ import pytest
 
 from spark_mjoin.config import Options
 from spark_mjoin.driver import access
-from spark_mjoin.driver.access import Direction, Target, Wanted, choose, cost, indexing, plan_access, scanning
+from spark_mjoin.driver.access import (
+    Direction,
+    Group,
+    Rules,
+    Target,
+    Used,
+    Wanted,
+    choose,
+    cost,
+    indexing,
+    plan_access,
+    scanning,
+)
 from spark_mjoin.driver.costs import Costs
 from spark_mjoin.errors import OptionError
-from spark_mjoin.join import operator
+from spark_mjoin.evidence import Edge
+from spark_mjoin.join.operator import CHUNK_ROWS as OF_JOINS
 from spark_mjoin.model import CHUNK_ROWS, JoinSpec, OperatorSpec
 from spark_mjoin.query import tree as trees
+from spark_mjoin.state.manifest import OperatorFigures
+from spark_mjoin.state.progress import Progress
+from tests.manifests import operator
 
 HERE = Costs(hash=3.5e-9, move=30e-9, compare=6.4e-9, index=7e-9, scan=1e-9, scan_wide=1e-9)
 STAR = "SELECT a.k FROM a JOIN b ON a.k = b.k JOIN c ON a.k = c.k"
@@ -76,14 +92,14 @@ def test_an_index_takes_in_no_more_than_is_asked_for() -> None:
 
 
 def test_a_chunk_is_what_probes_together() -> None:
-    assert operator.CHUNK_ROWS == CHUNK_ROWS
+    assert OF_JOINS == CHUNK_ROWS
 
 
 # --- choices -------------------------------------------------------------------------------------------------------
 
 
 def chosen(target: Target, chunks: float, current: frozenset[int] = frozenset(), said: str = "auto") -> access.Choice:
-    return choose(plan(), target, [Direction(0, 1, (0,), 10 * chunks, chunks)], {0: said}, current, HERE)
+    return choose(plan(), Group(target, [Direction(0, 1, (0,), 10 * chunks, chunks)], {0: said}, current), HERE)
 
 
 MOVING = Target(rows=1_000_000, arrivals=100_000, purges=0.3)
@@ -126,26 +142,28 @@ def test_an_index_that_is_there_for_one_is_there_for_all() -> None:
     """Rows of a come often and look up: then c may look up as well, though alone it would scan."""
     often, seldom = Direction(0, 1, (0,), 1000.0, 10.0), Direction(2, 1, (0,), 10.0, 1.0)
     said = {0: "auto", 2: "auto"}
-    assert choose(plan(STAR), MOVING, [often, seldom], said, frozenset(), HERE).scans == frozenset()
-    assert choose(plan(STAR), MOVING, [seldom], {2: "auto"}, frozenset(), HERE).scans == {2}
-    forced = choose(plan(STAR), MOVING, [often, seldom], {0: "scan", 2: "auto"}, frozenset(), HERE)
+    assert choose(plan(STAR), Group(MOVING, [often, seldom], said), HERE).scans == frozenset()
+    assert choose(plan(STAR), Group(MOVING, [seldom], {2: "auto"}), HERE).scans == {2}
+    forced = choose(plan(STAR), Group(MOVING, [often, seldom], {0: "scan", 2: "auto"}), HERE)
     assert forced.scans == {0, 2}
 
 
 # --- from manifests ------------------------------------------------------------------------------------------------
 
 
-def figures(rows: tuple[int, int], arrivals: tuple[int, int], chunks: tuple[float, float], dropped: int) -> Any:
-    edges = [
-        [origin, [origin], 1 - origin, arrivals[origin], 0, arrivals[origin] * rows[1 - origin], 0, chunks[origin]]
+def figures(
+    rows: tuple[int, int], arrivals: tuple[int, int], chunks: tuple[float, float], dropped: int
+) -> OperatorFigures:
+    edges = tuple(
+        Edge(origin, (origin,), 1 - origin, arrivals[origin], 0, arrivals[origin] * rows[1 - origin], 0, chunks[origin])
         for origin in (0, 1)
-    ]
-    return {"rows": list(rows), "edges": edges, "progress": {"dropped": [dropped, dropped]}}
+    )
+    progress = replace(Progress(2).figures(), dropped=(dropped, dropped))
+    return operator(rows, edges, progress=progress)
 
 
-def scans_of(manifests: list[Mapping[str, Any]], **given: Any) -> set[tuple[int, int]]:
-    of = {"planned": (), "wanted": Wanted(), "current": (), "costs": HERE} | given
-    return set(plan_access(place(), manifests, **of)[0])
+def scans_of(manifests: list[OperatorFigures]) -> set[tuple[int, int]]:
+    return set(plan_access(place(), manifests, Used(), Rules(), HERE)[0])
 
 
 def test_access_is_planned_from_counts_of_probes() -> None:
@@ -160,7 +178,7 @@ def test_what_cannot_pay_is_not_looked_at_any_closer() -> None:
     slow = figures((1000, 1_000_000), (20, 400_000), (2, 8), dropped=1)
 
     def brief(of: Any, current: tuple[tuple[int, int], ...] = ()) -> tuple[Any, bool]:
-        scans, choices = plan_access(place(), [of], (), Wanted(), current, HERE, briefly=True)
+        scans, choices = plan_access(place(), [of], Used((), current), Rules(briefly=True), HERE)
         return scans, bool(choices)
 
     assert brief(often) == ((), False)
@@ -181,13 +199,7 @@ def test_partitions_read_the_same_chunks() -> None:
     """Each of four partitions has a quarter of the rows and of the arrivals, and all the chunks."""
     part = figures((250, 250_000), (5, 100_000), (2, 8), dropped=1)
     assert scans_of([part] * 4) == {(0, 1)}
-    assert [c.directions[0].chunks for c in plan_access(place(), [part] * 4, (), Wanted(), (), HERE)[1]] == [8, 2]
-
-
-def test_counts_from_before_chunks_were_counted_are_no_evidence() -> None:
-    old = figures((1000, 1_000_000), (20, 400_000), (2, 8), dropped=1)
-    old["edges"] = [edge[:7] for edge in old["edges"]]
-    assert scans_of([old]) == set()
+    assert [c.directions[0].chunks for c in plan_access(place(), [part] * 4, Used(), Rules(), HERE)[1]] == [8, 2]
 
 
 # --- the option ----------------------------------------------------------------------------------------------------

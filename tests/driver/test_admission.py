@@ -1,4 +1,4 @@
-"""How much of each input is let in: shares against every other division, promises, and batches in virtual time."""
+"""How much of each input is let in: shares against every other division, delay limits, and batches in virtual time."""
 
 import math
 from itertools import product
@@ -10,13 +10,14 @@ from hypothesis import strategies as st
 from spark_mjoin.driver.admission import (
     FREE_SECONDS,
     LEAST_PARTS,
+    DelayLimit,
     Load,
-    Promise,
     admit,
     keeps,
     least_fractions,
     shares,
 )
+from spark_mjoin.evidence import Held
 from spark_mjoin.model import WHOLE
 from tests.examples import examples
 
@@ -69,12 +70,12 @@ def served(
     return fixed + worked
 
 
-def batches(rates: list[float], service: float, promise: Promise, number: int = 40) -> tuple[list[float], list]:
+def batches(rates: list[float], service: float, limit: DelayLimit, number: int = 40) -> tuple[list[float], list]:
     """How long batches take that begin when the one before is over, and what they let in."""
     load, parts, least = Load(len(rates)), None, [1.0] * len(rates)
     took, chosen = [1.0], []
     for _ in range(number):
-        parts = admit(load, parts, took[-1], promise, least)
+        parts = admit(load, parts, took[-1], limit, least)
         least = [min(old, part / WHOLE) for old, part in zip(least, parts, strict=True)]
         chosen.append(parts)
         took.append(served(load, parts, took[-1], rates, service, fixed=0.2))
@@ -82,13 +83,13 @@ def batches(rates: list[float], service: float, promise: Promise, number: int = 
 
 
 def test_nothing_is_shed_while_batches_keep_up() -> None:
-    took, chosen = batches([300.0, 600.0], 1000.0, Promise())
+    took, chosen = batches([300.0, 600.0], 1000.0, DelayLimit())
     assert set(chosen) == {(WHOLE, WHOLE)} and max(took) < FREE_SECONDS
 
 
 def test_under_overload_batches_stop_growing_and_inputs_share_equally() -> None:
     rates = [8000.0, 2000.0, 500.0]
-    took, chosen = batches(rates, 3000.0, Promise())
+    took, chosen = batches(rates, 3000.0, DelayLimit())
     assert max(took[-10:]) < 1.2 * FREE_SECONDS
     let_in = [rate * part / WHOLE for rate, part in zip(rates, chosen[-1], strict=True)]
     assert let_in[2] == 500.0 and let_in[0] == pytest.approx(let_in[1], rel=0.01)
@@ -96,12 +97,12 @@ def test_under_overload_batches_stop_growing_and_inputs_share_equally() -> None:
 
 
 def test_max_delay_is_kept() -> None:
-    took, _ = batches([8000.0, 2000.0], 3000.0, Promise(max_delay=1.5))
+    took, _ = batches([8000.0, 2000.0], 3000.0, DelayLimit(max_delay=1.5))
     assert max(took[3:]) < 1.05 * 1.5
 
 
 def test_min_recall_is_kept_and_delay_grows() -> None:
-    took, chosen = batches([8000.0, 2000.0], 3000.0, Promise(min_recall=0.8), 12)
+    took, chosen = batches([8000.0, 2000.0], 3000.0, DelayLimit(min_recall=0.8), 12)
     lowest = [min(parts[i] for parts in chosen) / WHOLE for i in (0, 1)]
     assert lowest[0] * lowest[1] >= 0.8 - 1e-9 and lowest[0] < 1
     assert took[-1] > took[5] > FREE_SECONDS
@@ -114,36 +115,36 @@ def test_min_recall_is_kept_and_delay_grows() -> None:
     st.lists(st.floats(0.3, 1), min_size=4, max_size=4),
 )
 @examples(100)
-def test_a_promise_is_kept_whatever_the_state_has(
+def test_a_recall_is_kept_whatever_the_state_has(
     rates: list[float], service: float, recall: float, old: list[float]
 ) -> None:
     load, least = Load(len(rates)), old[: len(rates)]
     served(load, (WHOLE,) * len(rates), 10.0, rates, service, 0.1)
-    parts = admit(load, None, 10.0, Promise(min_recall=recall), least)
+    parts = admit(load, None, 10.0, DelayLimit(min_recall=recall), least)
     assert keeps(parts, least, recall) or set(parts) == {WHOLE}
 
 
 def test_without_evidence_it_stays_as_it_was() -> None:
-    assert admit(Load(2), None, 1.0, Promise(), [1.0, 1.0]) == (WHOLE, WHOLE)
-    assert admit(Load(2), (7, WHOLE), 1.0, Promise(), [1.0, 1.0]) == (7, WHOLE)
+    assert admit(Load(2), None, 1.0, DelayLimit(), [1.0, 1.0]) == (WHOLE, WHOLE)
+    assert admit(Load(2), (7, WHOLE), 1.0, DelayLimit(), [1.0, 1.0]) == (7, WHOLE)
 
 
-def test_what_was_decided_under_another_promise_does_not_stay() -> None:
+def test_what_was_decided_under_another_limit_does_not_stay() -> None:
     """As after a restart, with minRecall where there was maxDelay, or a higher one."""
-    whole, promise = [1.0, 1.0], Promise(min_recall=0.64)
-    assert admit(Load(2), (64, 64), 1.0, promise, whole) == (WHOLE, WHOLE)
+    whole, limit = [1.0, 1.0], DelayLimit(min_recall=0.64)
+    assert admit(Load(2), (64, 64), 1.0, limit, whole) == (WHOLE, WHOLE)
     load = Load(2)
     load.note([90_000, 90_000], (WHOLE, WHOLE), 1.0, 100.0, 0.0)
     before = (round(0.78 * WHOLE), round(0.78 * WHOLE))
-    assert not keeps(before, whole, 0.64) and keeps(admit(load, before, 1.0, promise, whole), whole, 0.64)
+    assert not keeps(before, whole, 0.64) and keeps(admit(load, before, 1.0, limit, whole), whole, 0.64)
 
 
 def test_where_nothing_arrives_any_more_only_max_delay_sheds() -> None:
     load = Load(2)
     load.note([90_000, 10_000], (WHOLE, WHOLE), 1.0, 10.0, 0.0)
-    assert admit(load, None, None, Promise(), [1.0, 1.0]) == (WHOLE, WHOLE)
-    assert admit(load, None, None, Promise(min_recall=0.5), [1.0, 1.0]) == (WHOLE, WHOLE)
-    big, small = admit(load, None, None, Promise(max_delay=5.0), [1.0, 1.0])
+    assert admit(load, None, None, DelayLimit(), [1.0, 1.0]) == (WHOLE, WHOLE)
+    assert admit(load, None, None, DelayLimit(min_recall=0.5), [1.0, 1.0]) == (WHOLE, WHOLE)
+    big, small = admit(load, None, None, DelayLimit(max_delay=5.0), [1.0, 1.0])
     assert small == WHOLE and big / WHOLE == pytest.approx(40_000 / 90_000, rel=0.01)
 
 
@@ -151,7 +152,7 @@ def test_what_reading_costs_is_told_apart_from_what_joining_costs() -> None:
     """Under overload that reading alone nearly fills the time: batches come down to it, and do not grow."""
     load, parts, took, known = Load(2), None, 2.0, []
     for _ in range(30):
-        parts = admit(load, parts, took, Promise(), [1.0, 1.0])
+        parts = admit(load, parts, took, DelayLimit(), [1.0, 1.0])
         rows = [3000.0 * took, 500.0 * took]
         taken = [round(r * p / WHOLE) for r, p in zip(rows, parts, strict=True)]
         worked = sum(rows) / 5000 + sum(taken) / 2000
@@ -175,15 +176,15 @@ def test_the_first_batch_says_nothing_about_time() -> None:
     load = Load(2)
     load.note([10, 10], (WHOLE, WHOLE), None, 1e6, 0.0)
     assert not load.is_known and load.offered == [10, 10]
-    assert admit(load, None, 1.0, Promise(max_delay=1.0), [1.0, 1.0]) == (WHOLE, WHOLE)
+    assert admit(load, None, 1.0, DelayLimit(max_delay=1.0), [1.0, 1.0]) == (WHOLE, WHOLE)
 
 
 def test_a_little_is_always_let_in() -> None:
     load = Load(2)
     load.note([10, 10], (WHOLE, WHOLE), 1.0, 1e6, 0.0)
-    assert admit(load, None, 1.0, Promise(max_delay=0.001), [1.0, 1.0]) == (LEAST_PARTS, LEAST_PARTS)
+    assert admit(load, None, 1.0, DelayLimit(max_delay=0.001), [1.0, 1.0]) == (LEAST_PARTS, LEAST_PARTS)
 
 
 def test_least_fractions_over_partitions() -> None:
-    committed = [{"batch": {"leastFractions": [0.5, 1.0]}}, {"batch": {"leastFractions": [0.7, 0.2]}}, {"batch": {}}]
-    assert least_fractions(committed, 2) == [0.5, 0.2]
+    held = [Held(least_fractions=of) for of in ((0.5, 1.0), (0.7, 0.2), ())]
+    assert least_fractions(held, 2) == [0.5, 0.2]

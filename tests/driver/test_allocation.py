@@ -11,11 +11,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from spark_mjoin.config import Options
-from spark_mjoin.driver.admission import Load, Promise
+from spark_mjoin.driver.admission import DelayLimit, Load
 from spark_mjoin.driver.allocation import Flexible, decide, divide, divide_all, results
+from spark_mjoin.evidence import Held
 from spark_mjoin.model import WHOLE
 from spark_mjoin.query.graph import plan_join
-from spark_mjoin.state.manifests import Manifests
+from spark_mjoin.state.manifest import Manifests
 from spark_mjoin.state.table import Table
 from tests.examples import examples
 from tests.harness import reader
@@ -146,17 +147,17 @@ def test_an_input_that_pauses_keeps_what_the_others_meet() -> None:
 def test_with_too_little_of_both_one_input_is_stored_and_the_other_probes() -> None:
     """Section 4.3, four variables: against equal division of both, as figure 10."""
     load, windows = loaded([1000.0, 1000.0], 100.0), flexible(500, (MINUTE, False), (MINUTE, False))
-    parts, memory = decide(load, (None, None), 10.0, Promise(max_delay=10.0), [1, 1], windows)
+    parts, memory = decide(load, (None, None), 10.0, DelayLimit(max_delay=10.0), [1, 1], windows)
     stored = memory.index(max(memory))
     assert memory[stored] > 0.95 and parts[1 - stored] > 5 * parts[stored]
     assert sum(parts) / WHOLE * 1000 == pytest.approx(100, rel=0.02)
-    again = decide(load, (parts, memory), 10.0, Promise(max_delay=10.0), [1, 1], windows)
+    again = decide(load, (parts, memory), 10.0, DelayLimit(max_delay=10.0), [1, 1], windows)
     assert again[1] == memory and again[0] == pytest.approx(parts, rel=0.02)
 
 
 def test_where_windows_fit_only_admission_is_shared() -> None:
     load, windows = loaded([800.0, 200.0], 100.0), flexible(10**6, (MINUTE, False), (MINUTE, False))
-    parts, _ = decide(load, (None, None), 10.0, Promise(max_delay=10.0), [1, 1], windows)
+    parts, _ = decide(load, (None, None), 10.0, DelayLimit(max_delay=10.0), [1, 1], windows)
     assert [r * p / WHOLE for r, p in zip([800, 200], parts, strict=True)] == pytest.approx([50, 50], rel=0.02)
 
 
@@ -164,8 +165,8 @@ def test_flexible_windows_of_a_join() -> None:
     schema = pa.schema([("k", pa.int64())])
     given = {"source.a.format": "arrow", "source.b.format": "arrow", "on": "k"}
     spec = plan_join(Options.parse(given | {"window": "50 rows"}), [schema, schema])
-    committed = [{"batch": {"inputBytes": [500, 0], "keptRows": [10, 0]}}, {"batch": {}}]
-    assert Flexible.of(spec, 1000, committed) == Flexible(1000, ((50, True), (50, True)), (50.0, 50.0), (10.0, 0.0))
+    held = [Held(input_bytes=(500, 0), kept_rows=(10, 0)), Held()]
+    assert Flexible.of(spec, 1000, held) == Flexible(1000, ((50, True), (50, True)), (50.0, 50.0), (10.0, 0.0))
     assert Flexible.of(spec, 1000, []).row_bytes == (100.0, 100.0)
     assert Flexible.of(plan_join(Options.parse(given), [schema, schema]), 1000, []) is None
 
@@ -173,7 +174,7 @@ def test_flexible_windows_of_a_join() -> None:
 def test_five_inputs_are_decided_in_good_time() -> None:
     load, windows = loaded([100.0, 200, 300, 400, 500], 200.0), flexible(5000, *[(MINUTE, False)] * 5)
     began = time.perf_counter()
-    parts, memory = decide(load, (None, None), 10.0, Promise(max_delay=10.0), [1.0] * 5, windows)
+    parts, memory = decide(load, (None, None), 10.0, DelayLimit(max_delay=10.0), [1.0] * 5, windows)
     assert time.perf_counter() - began < 20 and sum(memory) == pytest.approx(1, abs=0.01)
     assert sum(r * p for r, p in zip(load.rates, parts, strict=True)) / WHOLE == pytest.approx(200, rel=0.05)
 
@@ -204,7 +205,7 @@ def test_that_is_what_a_batch_tells_the_planner(tmp_path: Path) -> None:
     while (end := current.latestOffset(start, current.getDefaultReadLimit())) != start:
         for partition in current.partitions(start, end):
             assert all(batch.num_rows for batch in current.read(partition))
-        told = Manifests(f"{tmp_path}/{end['query']}", 0).manifest(end["version"])["batch"]
-        per_row.add(told["inputBytes"][0] / told["keptRows"][0])
+        told = Manifests(f"{tmp_path}/{end['query']}", 0).manifest(end["version"]).held
+        per_row.add(told.input_bytes[0] / told.kept_rows[0])
         start = end
     assert max(per_row) == pytest.approx(min(per_row), rel=0.01)

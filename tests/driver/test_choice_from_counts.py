@@ -7,11 +7,11 @@ import pytest
 
 from benchmarks.paper.inputs import attribute, batch
 from benchmarks.paper.trees import Even
+from spark_mjoin.counts import BatchCounts
 from spark_mjoin.driver.costs import Costs, Model, expected_of
-from spark_mjoin.driver.decompose import choose
+from spark_mjoin.driver.decompose import Circumstances, choose
 from spark_mjoin.engine import arrival
 from spark_mjoin.join.statistics import Statistics
-from spark_mjoin.metrics import BatchCounts
 from spark_mjoin.model import Expected
 from spark_mjoin.state.operator import OperatorState
 from tests.driver.estimates import chain, star
@@ -42,7 +42,9 @@ def counted(estimates: Even) -> tuple[Statistics, BatchCounts]:
 @pytest.mark.parametrize(("estimates", "tree"), [(INFLATING, ((0, 1), 2)), (UNIQUE, (0, 1, 2, 3))])
 def test_counts_lead_to_the_right_tree(estimates: Even, tree: object) -> None:
     statistics, counts = counted(estimates)
-    choice = choose(estimates.spec, statistics, TABLE_3, horizon=20, current=tuple(range(len(estimates.classes))))
+    choice = choose(
+        estimates.spec, statistics, TABLE_3, Circumstances(horizon=20, current=tuple(range(len(estimates.classes))))
+    )
     assert choice.tree == tree, choice.reason
     whole = Model(estimates.spec, statistics, [0.0] * len(statistics.rows), statistics.rows)
     done, expected = counts.work(), whole.tree(tuple(range(len(statistics.rows))))
@@ -56,8 +58,8 @@ def test_before_the_first_batch_the_options_decide() -> None:
     expected = Expected((("s1", 40.0), ("s2", 40.0), ("s3", 200.0)), (("s1", "s2", 1e-4), ("s2", "s3", 0.05)))
     rates, given = expected_of(spec, expected)
     known = Statistics.of(spec, [0.0] * 3, rates=rates, given=given)
-    assert choose(spec, known, TABLE_3, horizon=40).tree == ((0, 1), 2)
+    assert choose(spec, known, TABLE_3, Circumstances(horizon=40)).tree == ((0, 1), 2)
     rates_alone = Statistics.of(spec, [0.0] * 3, rates=rates)  # as if keys were unique
-    assert choose(spec, rates_alone, TABLE_3, horizon=40).tree == (0, 1, 2)
+    assert choose(spec, rates_alone, TABLE_3, Circumstances(horizon=40)).tree == (0, 1, 2)
     nothing = Statistics.of(spec, [0.0] * 3)
-    assert choose(spec, nothing, TABLE_3, horizon=40).tree == (0, 1, 2)
+    assert choose(spec, nothing, TABLE_3, Circumstances(horizon=40)).tree == (0, 1, 2)

@@ -13,7 +13,7 @@ from benchmarks.paper.inputs import Stream, attribute, batch, poisson
 from benchmarks.paper.plans import Plan, run
 from benchmarks.paper.trees import Even, tree_join
 from spark_mjoin.config import Options
-from spark_mjoin.driver.costs import LOAD, Costs, Model, Work, expected_of, forecast, operators, output_rate
+from spark_mjoin.driver.costs import LOAD, Costs, Inputs, Model, Period, Work, expected_of, forecast, operators
 from spark_mjoin.model import Tree
 from spark_mjoin.query.graph import plan_join
 from spark_mjoin.query.tree import leaves
@@ -99,15 +99,37 @@ def test_the_order_goes_the_way_with_the_fewest_combinations() -> None:
     assert hashes == pytest.approx(stored + sum(by_origin))
 
 
+def output_rate(estimates: Even, costs: Costs, second: float) -> float:
+    """Equation 2: results per second in the given second of one MJoin that starts with empty inputs.
+
+    The results of that second over the time that its arrivals take, which is a second if they take less.
+    """
+    tree = tuple(range(len(estimates.classes)))
+    m, whole = model(estimates, *([r * t for r in estimates.rates] for t in (second - 1, second))), frozenset(tree)
+    return (m.after(whole) - m.before(whole)) / max(1.0, costs.seconds(m.tree(tree)))
+
+
+def splitting(m: Model, first: Inputs, second: Inputs, costs: Costs) -> tuple[float, float]:
+    """Equations 3 and 4: the seconds (S, D) that a split into MJoins over `first` and over `second` adds and saves.
+
+    S is what it takes to store and join the results of two smaller MJoins, D what one MJoin over all inputs takes
+    beyond what these two take. A split pays if D > S.
+    """
+    parts = [tuple(frozenset((i,)) for i in sorted(part)) for part in (first, second)]
+    small = sum((m.operator(part) for part in parts if len(part) > 1), Work())
+    whole = m.operator(tuple(frozenset((i,)) for i in sorted(first | second)))
+    return costs.seconds(m.operator((first, second))), costs.seconds(whole) - costs.seconds(small)
+
+
 def test_equation_2() -> None:
     """Three inputs, 2 rows a second, 4 values: 8 / 16 results in the first second, (27 - 8) times that in the third."""
     estimates = star(3, 4, [2.0, 2.0, 2.0])
-    assert output_rate(estimates.spec, estimates, (0, 1, 2), FREE, 1) == pytest.approx(0.5)
-    assert output_rate(estimates.spec, estimates, (0, 1, 2), FREE, 3) == pytest.approx(0.5 * (27 - 8))
+    assert output_rate(estimates, FREE, 1) == pytest.approx(0.5)
+    assert output_rate(estimates, FREE, 3) == pytest.approx(0.5 * (27 - 8))
     dear = Costs(0.0, 1.0, 0.0)  # six rows are stored in a second, which takes six
-    assert output_rate(estimates.spec, estimates, (0, 1, 2), dear, 3) == pytest.approx(0.5 * (27 - 8) / 6)
+    assert output_rate(estimates, dear, 3) == pytest.approx(0.5 * (27 - 8) / 6)
     idle = Costs(0.0, 0.1, 0.0)
-    assert output_rate(estimates.spec, estimates, (0, 1, 2), idle, 3) == pytest.approx(0.5 * (27 - 8))
+    assert output_rate(estimates, idle, 3) == pytest.approx(0.5 * (27 - 8))
 
 
 @pytest.mark.parametrize("estimates", [star(4, 30), chain([1, 500, 2]), chain([300, 3, 300, 3])])
@@ -117,7 +139,7 @@ def test_equations_3_and_4_say_when_a_split_pays(estimates: Even) -> None:
     m = model(estimates, [0.0] * count, [200.0] * count)
     for cut in range(1, count):
         first, second = tuple(range(cut)), tuple(range(cut, count))
-        added, saved = m.splitting(frozenset(first), frozenset(second), TABLE_3)
+        added, saved = splitting(m, frozenset(first), frozenset(second), TABLE_3)
         parts = [part if len(part) > 1 else part[0] for part in (first, second)]
         single, split = m.tree(tuple(range(count))), m.tree(tuple(parts))
         assert saved - added == pytest.approx(TABLE_3.seconds(single) - TABLE_3.seconds(split))
@@ -166,7 +188,7 @@ def test_the_work_of_a_time_is_that_of_its_parts(sizes: list[float], parts: int)
 
 def test_a_forecast_of_a_plan_that_keeps_up_follows_the_arrivals() -> None:
     estimates = star(3, 10, [5.0, 5.0, 5.0])
-    coming = forecast(estimates.spec, estimates, (0, 1, 2), FREE, until=20)
+    coming = forecast(estimates.spec, estimates, (0, 1, 2), FREE, Period(20))
     for t in (5, 10, 20):
         assert coming.at(t) == pytest.approx((5 * t) ** 3 / 100, rel=0.01)
     assert coming.behind == 0
@@ -176,7 +198,7 @@ def test_a_forecast_of_a_plan_that_keeps_up_follows_the_arrivals() -> None:
 def test_a_plan_that_cannot_keep_up_falls_behind_and_gives_all_in_the_end() -> None:
     """15 rows a second of which each takes 0.1 s: two thirds of a second are done in a second."""
     estimates = star(3, 10, [5.0, 5.0, 5.0])
-    coming = forecast(estimates.spec, estimates, (0, 1, 2), Costs(0.0, 0.1, 0.0), until=30)
+    coming = forecast(estimates.spec, estimates, (0, 1, 2), Costs(0.0, 0.1, 0.0), Period(30))
     assert coming.behind == pytest.approx(15)
     assert coming.at(15) == pytest.approx((5 * 10) ** 3 / 100, rel=0.01)
     assert coming.at(45) == pytest.approx((5 * 30) ** 3 / 100)
@@ -184,7 +206,7 @@ def test_a_plan_that_cannot_keep_up_falls_behind_and_gives_all_in_the_end() -> N
 
 def test_inputs_end() -> None:
     estimates = star(2, 10, [10.0, 1.0])
-    coming = forecast(estimates.spec, estimates, (0, 1), FREE, until=10, most=[20, 100])
+    coming = forecast(estimates.spec, estimates, (0, 1), FREE, Period(10, most=[20, 100]))
     assert coming.at(10) == pytest.approx(20 * 10 / 10)
     assert coming.at(2) == pytest.approx(20 * 2 / 10)
 

@@ -7,8 +7,10 @@ import pytest
 
 from spark_mjoin.driver import manager
 from spark_mjoin.driver.manager import Committed, Mode, Outlook, assign, decide
+from spark_mjoin.evidence import Taken
 from spark_mjoin.model import OperatorSpec, Tree
 from spark_mjoin.query.tree import layout
+from spark_mjoin.state.groups import Groups
 from tests.engine.test_overflow import MEMORY, STAR, Run, scripts
 from tests.harness import reader, scripted
 
@@ -20,7 +22,7 @@ BUSHY = ((0, 1), (2, 3))
 def places(tree: Tree) -> list[OperatorSpec]:
     sources = {alias: scripts(keys=1)["a"] for alias in "abcd"}
     star = "SELECT a.k FROM a JOIN b ON a.k = b.k JOIN c ON a.k = c.k JOIN d ON a.k = d.k"
-    return list(layout(reader({**scripted(sources, star), "stateLocation": "unused"})._spec, tree))
+    return list(layout(reader({**scripted(sources, star), "stateLocation": "unused"}).session.spec, tree))
 
 
 @pytest.mark.parametrize(
@@ -46,8 +48,8 @@ def overflowed(state: Path, **options: str) -> Committed:
     for _ in range(8):
         next(steps)
     (manifest,) = run.manifests()
-    (place,) = layout(run.current._spec, (0, 1, 2))
-    return Committed(place, manifest["operators"][0])
+    (place,) = layout(run.current.session.spec, (0, 1, 2))
+    return Committed(place, manifest.root)
 
 
 def test_disk_work_is_planned_most_promising_first_within_the_fuel(tmp_path: Path) -> None:
@@ -56,7 +58,7 @@ def test_disk_work_is_planned_most_promising_first_within_the_fuel(tmp_path: Pat
     assert [w.visited for w in everything] == [None]
     little = decide([operator], 10_000, frozenset(), ended=True).work
     assert 0 < len(little[0].buckets) < len(everything[0].buckets)
-    missing = manager.Groups.from_json(operator.place.spec, operator.figures["groups"]).missing()
+    missing = Groups.of(operator.place.spec, operator.figures.groups).missing()
     chosen, rest = set(little[0].buckets), set(everything[0].buckets) - set(little[0].buckets)
     assert min(missing[list(chosen)]) > sum(missing[list(rest)]) / len(rest)
 
@@ -71,7 +73,7 @@ def pipeline(tmp_path: Path) -> list[Committed]:
         for n in range(3)
     ]
     root, middle, lowest = above
-    root = replace(root, figures={**root.figures, "residency": None})
+    root = replace(root, figures=replace(root.figures, residency=None))
     middle = replace(middle, place=replace(middle.place, leaves=(*leaves, (7, 8, 9))))
     return [root, middle, replace(lowest, place=replace(lowest.place, leaves=((7,), (8,), (9,))))]
 
@@ -91,7 +93,7 @@ def test_when_inputs_have_ended_disk_work_begins_at_the_leaves(tmp_path: Path) -
 
 def test_without_disk_parts_there_is_nothing_to_do(tmp_path: Path) -> None:
     operator = overflowed(tmp_path)
-    untouched = replace(operator, figures={**operator.figures, "residency": None})
+    untouched = replace(operator, figures=replace(operator.figures, residency=None))
     decision = decide([untouched], 1 << 30, frozenset({0}), ended=False)
     assert decision == manager.Decision((IN_MEMORY,))
 
@@ -106,8 +108,8 @@ def urgent(decision: manager.Decision) -> set[int]:
 
 def with_results(operator: Committed, results: float) -> Committed:
     """The same as if recent arrivals had completed so many results."""
-    groups = {**operator.figures["groups"], "all_results": results}
-    return replace(operator, figures={**operator.figures, "groups": groups})
+    groups = replace(operator.figures.groups, all_results=results)
+    return replace(operator, figures=replace(operator.figures, groups=groups))
 
 
 def test_one_operator_works_on_disk_while_rows_arrive_where_that_promises_more(tmp_path: Path) -> None:
@@ -153,7 +155,7 @@ def test_a_join_of_one_operator_gives_results_from_disk_while_rows_arrive(tmp_pa
 def test_earnings_follow_the_bytes_that_arrive(tmp_path: Path) -> None:
     run, _ = early(tmp_path, diskShare="0")
     (manifest,) = run.manifests()
-    segments = manifest["operators"][0]["segments"]
-    mean = sum(s["bytes"] for s in segments) / sum(s["end"] - s["start"] for s in segments)
-    batch = {**manifest, "batch": {"rowsIn": [10, 20, 30]}}
+    segments = manifest.root.segments
+    mean = sum(s.bytes for s in segments) / sum(s.rows for s in segments)
+    batch = replace(manifest, taken=Taken((10, 20, 30)))
     assert manager.earnings(batch, 0.5) == pytest.approx(0.5 * 60 * mean)

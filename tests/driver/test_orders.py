@@ -9,10 +9,10 @@ import pyarrow as pa
 import pytest
 
 from spark_mjoin.config import Options
+from spark_mjoin.evidence import EdgeCounts, Edges
 from spark_mjoin.join import orders
 from spark_mjoin.join.orders import LEAST_PROBES, Probing, Targets, best, choose, choose_all, cost, order_of
 from spark_mjoin.join.statistics import Statistics
-from spark_mjoin.metrics import EdgeCounts, Edges
 from spark_mjoin.model import JoinSpec
 from spark_mjoin.query.graph import plan_join
 

@@ -7,10 +7,10 @@ import pyarrow as pa
 import pytest
 
 from spark_mjoin.config import Options
-from spark_mjoin.driver.plan import Plan
 from spark_mjoin.driver.scheduling import QUOTA_ROWS, SMALL_QUOTA_ROWS, choose, render
 from spark_mjoin.errors import OptionError
 from spark_mjoin.model import JoinSpec, Schedule, Settings
+from spark_mjoin.plan import Plan
 from spark_mjoin.query.graph import plan_join
 
 QUERY = "SELECT a.v FROM a JOIN b ON a.k = b.k JOIN c ON a.k = c.k"
@@ -142,7 +142,7 @@ def test_in_the_offset() -> None:
     for schedule in (Schedule("priority", (1, 0, 2), (3, 2, 1)), Schedule("random", (), (9, 9, 9), "value")):
         plan = replace(plain, schedule=schedule)
         assert Plan.from_json(json.loads(json.dumps(plan.to_json(3))), 3) == plan
-        assert plan.of_partition(0, 1).schedule == schedule
+        assert plan.for_partition(0).schedule == schedule
 
 
 def test_in_words() -> None:

@@ -7,12 +7,14 @@ import pyarrow as pa
 import pytest
 
 from spark_mjoin.config import Options
+from spark_mjoin.counts import BatchCounts
 from spark_mjoin.engine import arrival
+from spark_mjoin.evidence import EdgeCounts, Edges, faded, kept_edges
 from spark_mjoin.join.statistics import Statistics
-from spark_mjoin.metrics import BatchCounts, EdgeCounts, Edges, edges_to_json, faded
 from spark_mjoin.model import JoinSpec
 from spark_mjoin.query.graph import plan_join
 from spark_mjoin.state.operator import OperatorState
+from tests.manifests import operator
 
 COLUMNS = ("k", "j", "s", "v")
 STAR = "a.k = b.k AND b.k = c.k"
@@ -174,7 +176,7 @@ def test_residuals_count_for_what_goes_on_and_not_for_what_is_looked_at() -> Non
 def test_partitions_give_the_statistics_of_the_whole() -> None:
     spec, arrivals = plan(STAR), streams({i: {"k": 150} for i in (A, B, C)})
     parts = [joined(spec, arrivals, (p, 3)) for p in range(3)]
-    manifests = [{"rows": part.totals, "edges": edges_to_json(part.edges)} for part in parts]
+    manifests = [operator(tuple(part.totals), kept_edges(part.edges)) for part in parts]
     seen = Statistics.of_manifests(spec, [*manifests, None])
     whole = statistics(joined(spec, arrivals))
     assert seen.selectivity(A, B) == pytest.approx(whole.selectivity(A, B), rel=0.05)

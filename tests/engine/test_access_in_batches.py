@@ -63,7 +63,7 @@ def scans(offset: dict[str, Any]) -> set[tuple[int, int]]:
 
 
 def test_access_follows_the_rates(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
-    with caplog.at_level(logging.INFO, "spark_mjoin.doors.reader"):
+    with caplog.at_level(logging.INFO, "spark_mjoin.driver.session"):
         offsets, found, current = drive(join(), tmp_path)
     used = [scans(offset) for offset in offsets[1:]]
     assert (0, 1) in used[FAST - 1]  # the window of b is full, and moves by a quarter with every batch

@@ -9,10 +9,11 @@ import pyarrow as pa
 import pytest
 
 from spark_mjoin import flush
-from spark_mjoin.doors import reader
 from spark_mjoin.engine import batch as task
 from spark_mjoin.errors import MemoryBudgetError, StateError
-from spark_mjoin.state.store import FAN_OUT, KEPT_VERSIONS
+from spark_mjoin.state.garbage import KEPT_VERSIONS
+from spark_mjoin.state.segments import FAN_OUT
+from tests.clock import SetClock
 from tests.engine.test_overflow import Run
 from tests.harness import LIMITED, rows, run, scripted
 from tests.state.test_restart import Query
@@ -78,12 +79,12 @@ class Windowed(Run):
     def each_state(self) -> Iterator[dict[str, Any]]:
         for counts in self.steps():
             manifests = self.manifests()
-            operators = [m["operators"][0] for m in manifests]
+            operators = [m.root for m in manifests]
             yield {
-                "rows": sum(sum(m["rows"]) - sum(m["dropped"]) for m in manifests),
-                "stored": sum(s["end"] - s["start"] for o in operators for s in o["segments"]),
-                "segments": max(len(o["segments"]) for o in operators),
-                "records": sum(len(of) for o in operators for of in o["residency"]["departures"]),
+                "rows": sum(sum(m.rows_held) for m in manifests),
+                "stored": sum(s.rows for o in operators for s in o.segments),
+                "segments": max(len(o.segments) for o in operators),
+                "records": sum(len(of) for o in operators for of in o.residency.departures),
                 "memory": counts["memoryUsedBytes"],
                 "disk": counts["diskUsedBytes"],
                 "purged": counts["rowsPurged"],
@@ -134,7 +135,7 @@ def test_rows_that_a_window_in_rows_has_left_go_though_a_filter_lets_few_follow(
     left = []
     for _ in run.steps():
         (manifest,) = run.manifests()
-        left.append(sum(manifest["rows"]) - sum(manifest["dropped"]))
+        left.append(sum(manifest.rows_held))
     assert left[2] == 600 and max(left[9:]) <= 2 * (3 + 3)
 
 
@@ -153,18 +154,16 @@ def test_the_disk_stays_flat_too(tmp_path: Path, policy: str) -> None:
 
 
 @pytest.mark.parametrize("silent", [False, True])
-def test_rows_leave_the_disk_where_nothing_is_owed(
-    tmp_path: Path, silent: bool, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_rows_leave_the_disk_where_nothing_is_owed(tmp_path: Path, silent: bool) -> None:
     """One input has one key, or nothing: buckets in which it has no row owe nothing, so no pass is ever due there."""
     few = [t.slice(0, 1).set_column(1, "k", pa.array([7])) for t in stream(2, 40)]
     given = {"a": stream(0, 40), "b": stream(1, 40), "c": few[:1] if silent else few}
-    now = [1000.0]
-    monkeypatch.setattr(reader.time, "monotonic", lambda: now[0])
-    run = Windowed(given, STAR, tmp_path, **timed(memory="100k", blockingThreshold="1", idleTimeout="15 seconds"))
+    clock = SetClock()
+    options = timed(memory="100k", blockingThreshold="1", idleTimeout="15 seconds")
+    run = Windowed(given, STAR, tmp_path, clock, **options)
     states = []
     for state in run.each_state():
-        now[0] += 10
+        clock.pass_by(10)
         states.append(state)
     run.check()
     assert sum(c["flushes"] for c in run.counts) > 10
@@ -182,7 +181,7 @@ def test_a_chain_drops_rows_of_all_its_inputs(tmp_path: Path) -> None:
     assert sum(c["flushes"] for c in run.counts) > 0
     assert max(s["stored"] for s in states[24:36]) <= 4 * LIVE
     (manifest,) = run.manifests()
-    assert all(dropped > 0 for dropped in manifest["dropped"])
+    assert all(dropped > 0 for dropped in manifest.dropped)
 
 
 @pytest.mark.parametrize("options", [{}, {"memory": "150k", "blockingThreshold": "1"}, {"expiry": "active"}])
@@ -202,8 +201,7 @@ def differential_a_loaded_state_is_the_one_that_was_left(tmp_path: Path, options
                 task._CACHE._states.clear()
                 task._CACHE._states.update(held)
             (manifest,) = run.manifests()
-            figures = manifest["operators"][0]
-            found.append([figures[part] for part in ("rows", "residency", "progress")])
+            found.append((manifest.root.rows, manifest.root.residency, manifest.root.progress))
         run.check()
         return found
 
@@ -220,7 +218,7 @@ def test_rows_outside_a_window_in_rows_leave_while_others_arrive(tmp_path: Path)
     assert run.counts[0]["rowsPurged"] > 9_000
     assert sum(t.num_rows for t in run.results) == 2 * 5000 * 100 // 50 - 200, "at the beginning windows are not full"
     (manifest,) = run.manifests()
-    assert len(manifest["operators"][0]["progress"]["rounds"]) == 1
+    assert len(manifest.root.progress.rounds) == 1
 
 
 def test_rounds_are_forgotten_when_nothing_is_owed(tmp_path: Path) -> None:
@@ -230,7 +228,7 @@ def test_rounds_are_forgotten_when_nothing_is_owed(tmp_path: Path) -> None:
     for more in ({}, {"streamScheduling": "sequential"}):
         run = Run({"a": script, "b": script}, query, tmp_path / f"{len(more)}", window="20 rows", **more).to_the_end()
         (manifest,) = run.manifests()
-        assert len(manifest["operators"][0]["progress"]["rounds"]) <= (20 if more else 2)
+        assert len(manifest.root.progress.rounds) <= (20 if more else 2)
 
 
 def test_late_rows_are_counted_once_and_left_out(tmp_path: Path) -> None:
@@ -256,18 +254,15 @@ def test_the_edges_of_a_window(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("timeout", [None, "30 seconds"])
-def test_an_idle_input_does_not_hold_the_others_back(
-    tmp_path: Path, timeout: str | None, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    now = [1000.0]
-    monkeypatch.setattr(reader.time, "monotonic", lambda: now[0])
+def test_an_idle_input_does_not_hold_the_others_back(tmp_path: Path, timeout: str | None) -> None:
+    clock = SetClock()
     given = {"a": stream(0, 40), "b": stream(1, 40), "c": stream(2, 5)}
-    run = Windowed(given, STAR, tmp_path, **timed(**({} if timeout is None else {"idleTimeout": timeout})))
+    run = Windowed(given, STAR, tmp_path, clock, **timed(**({} if timeout is None else {"idleTimeout": timeout})))
     states = []
     for step in run.steps():
-        now[0] += 10
+        clock.pass_by(10)
         states.append(step)
-    rows_left = [sum(m["rows"]) - sum(m["dropped"]) for m in run.manifests()]
+    rows_left = [sum(m.rows_held) for m in run.manifests()]
     if timeout is None:
         assert rows_left[0] > 40 * 2 * SIZE * 0.9
     else:

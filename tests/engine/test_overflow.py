@@ -12,14 +12,16 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from spark_mjoin import flush
+from spark_mjoin import flush, metrics
+from spark_mjoin.driver.clock import SYSTEM, Clock
 from spark_mjoin.engine import batch as task
 from spark_mjoin.engine import cleanup, disk, overflow
 from spark_mjoin.engine.disk import Part
 from spark_mjoin.errors import MemoryBudgetError, StateError
-from spark_mjoin.state.manifests import Manifests
-from spark_mjoin.state.store import FAN_OUT, KEPT_VERSIONS
-from tests.harness import ReadAllAvailable, Rows, duckdb_join, reader, rows, scripted
+from spark_mjoin.state.garbage import KEPT_VERSIONS
+from spark_mjoin.state.manifest import Manifest, Manifests
+from spark_mjoin.state.segments import FAN_OUT
+from tests.harness import ReadAllAvailable, Rows, duckdb_join, point, reader, rows, scripted
 
 STAR = "SELECT a.k, a.v AS av, b.v AS bv, c.v AS cv FROM a JOIN b ON a.k = b.k JOIN c ON a.k = c.k"
 CHAIN = "SELECT a.k, a.v AS av, b.v AS bv, c.v AS cv FROM a JOIN b ON a.k = b.k JOIN c ON b.v = c.v"
@@ -50,12 +52,15 @@ def larger_arrivals(monkeypatch: pytest.MonkeyPatch) -> None:
 class Run:
     """A query driven batch by batch: its results and the counts of every batch."""
 
-    def __init__(self, given: dict[str, list[pa.Table]], query: str, state: Path, **options: str) -> None:
+    def __init__(
+        self, given: dict[str, list[pa.Table]], query: str, state: Path, clock: Clock = SYSTEM, **options: str
+    ) -> None:
         task._CACHE.clear()
+        self.clock = clock
         self.tables = {alias: pa.concat_tables(script) for alias, script in given.items()}
         self.query = query
         self.options = scripted(given, query, stateLocation=str(state), **options)
-        self.current = reader(self.options)
+        self.current = reader(self.options, self.clock)
         self.offset = self.current.initialOffset()
         self.results: list[pa.Table] = []
         self.counts: list[dict[str, Any]] = []
@@ -64,7 +69,7 @@ class Run:
         task._CACHE.clear()
         self.options |= changed
         self.options = {name: value for name, value in self.options.items() if value}
-        self.current = reader(self.options)
+        self.current = reader(self.options, self.clock)
 
     def steps(self) -> Iterator[dict[str, Any]]:
         """One batch after the other, until there is nothing to do; the counts of each, summed over partitions."""
@@ -73,24 +78,20 @@ class Run:
             if end == self.offset:
                 return
             produced = [b for p in self.current.partitions(self.offset, end) for b in self.current.read(p)]
-            self.results.append(pa.Table.from_batches(produced, self.current._spec.schema))
+            self.results.append(pa.Table.from_batches(produced, self.current.session.spec.schema))
             self.offset = end
-            counts: dict[str, Any] = {}
-            for manifest in self.manifests():
-                for name, value in manifest["batch"].items():
-                    if not isinstance(value, list):
-                        counts[name] = counts.get(name, 0) + value
-            self.counts.append(counts)
-            yield counts
+            aliases = [i.alias for i in self.current.session.spec.inputs]
+            self.counts.append(metrics.summable(metrics.report(self.manifests(), aliases)))
+            yield self.counts[-1]
 
     def to_the_end(self) -> "Run":
         for _ in self.steps():
             continue
         return self
 
-    def manifests(self) -> list[dict[str, Any]]:
-        location = self.current._location(self.offset)
-        partitions = range(self.current._settings.partitions)
+    def manifests(self) -> list[Manifest]:
+        location = self.current.session.location(point(self.current, self.offset))
+        partitions = range(self.current.session.settings.partitions)
         return [Manifests(location, p).manifest(self.offset["version"]) for p in partitions]
 
     def check(self) -> None:
@@ -234,7 +235,7 @@ def test_coordinated_flushes_the_stars_of_a_chain(tmp_path: Path) -> None:
     run = Run(scripts(), CHAIN, tmp_path, memory=str(MEMORY), flush="coordinated").to_the_end()
     run.check()
     (manifest,) = run.manifests()
-    departures = [{bucket for _, bucket, _ in of} for of in manifest["operators"][0]["residency"]["departures"]]
+    departures = [{bucket for _, bucket, _ in of} for of in manifest.root.residency.departures]
     assert departures[0] == departures[1] and departures[2], "all have left, and a and b the same buckets"
 
 
@@ -273,7 +274,7 @@ def test_a_replay_with_another_memory_gives_the_same_rows(tmp_path: Path) -> Non
     first = [b for p in run.current.partitions(run.offset, end) for b in run.current.read(p)]
     run.restart(memory="1m", flush="largest")
     again = [b for p in run.current.partitions(run.offset, end) for b in run.current.read(p)]
-    schema = run.current._spec.schema
+    schema = run.current.session.spec.schema
     found, expected = (rows(pa.Table.from_batches(batches, schema)) for batches in (again, first))
     assert not (found - expected or expected - found)
 
@@ -285,8 +286,8 @@ def test_files_stay_few_under_overflow(tmp_path: Path) -> None:
     names = [p.name for p in partition.iterdir()]
     assert len([n for n in names if n.startswith("rows-")]) <= 3 * (4 * FAN_OUT + KEPT_VERSIONS)
     assert not [n for n in names if n.startswith(".")]
-    needed = {s["name"] for v in Manifests(str(partition.parent), 0).versions()
-              for s in Manifests(str(partition.parent), 0).manifest(v)["operators"][0]["segments"]}  # fmt: skip
+    needed = {s.name for v in Manifests(str(partition.parent), 0).versions()
+              for s in Manifests(str(partition.parent), 0).manifest(v).root.segments}  # fmt: skip
     assert {n for n in names if n.startswith("rows-")} == needed
 
 
@@ -297,7 +298,7 @@ def test_records_of_departures_stay_few(tmp_path: Path, monkeypatch: pytest.Monk
     most = 0
     for _ in run.steps():
         (manifest,) = run.manifests()
-        most = max(most, sum(map(len, manifest["operators"][0]["residency"]["departures"])))
+        most = max(most, sum(map(len, manifest.root.residency.departures)))
     assert 100 < most < 600
     run.check()
 
@@ -317,7 +318,7 @@ def test_a_damaged_segment_is_named_when_a_pass_reads_it(tmp_path: Path) -> None
     for _ in range(8):
         next(steps)
     (manifest,) = run.manifests()
-    (victim,) = tmp_path.glob(f"*/partition-0/{manifest['operators'][0]['segments'][-1]['name']}")
+    (victim,) = tmp_path.glob(f"*/partition-0/{manifest.root.segments[-1].name}")
     healthy = victim.read_bytes()
     victim.write_bytes(healthy[:1000] + bytes([healthy[1000] ^ 1]) + healthy[1001:])
     with pytest.raises(StateError, match=victim.name):

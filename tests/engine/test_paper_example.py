@@ -21,13 +21,15 @@ import pytest
 
 from spark_mjoin import flush
 from spark_mjoin.config import Options
+from spark_mjoin.counts import BatchCounts, PhaseCounts
 from spark_mjoin.engine import arrival, cleanup, overflow, reactive
 from spark_mjoin.engine.disk import Part
+from spark_mjoin.evidence import WorkCounts
 from spark_mjoin.flush.protocol import Residents
 from spark_mjoin.join.operator import produce
 from spark_mjoin.join.orders import probe_order
-from spark_mjoin.metrics import BatchCounts, PhaseCounts, WorkCounts
-from spark_mjoin.model import InputSpec, OverflowPlan
+from spark_mjoin.model import InputSpec
+from spark_mjoin.plan import Overflow
 from spark_mjoin.query.graph import plan_join
 from spark_mjoin.state.operator import OperatorState
 from spark_mjoin.state.partition import PartitionState
@@ -70,7 +72,7 @@ class Example:
         options = Options.parse({"query": QUERY, **{f"source.s{i}.format": "arrow" for i in (1, 2, 3)}})
         self.state = OperatorState.alone(plan_join(options, [SCHEMA] * 3), tracked=True)
         self.store = StateStore(str(directory), 0)
-        self.plan = OverflowPlan(1, "room for two", blocking_rows=0, fuel_bytes=1 << 20)
+        self.plan = Overflow(1, "room for two", blocking_rows=0, fuel_bytes=1 << 20)
         self.counts = BatchCounts([0, 0, 0])
         self.area = 1 << 20
 
@@ -116,7 +118,7 @@ class Example:
 
     def _save(self) -> None:
         for stream in (S1, S2, S3):
-            self.store.save(self.state, stream, 1, "attempt")
+            self.store.rows.save(self.state, stream, 1, "attempt")
 
 
 def names(spec: InputSpec, batch: pa.RecordBatch) -> list[str]:

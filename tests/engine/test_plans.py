@@ -18,10 +18,10 @@ from spark_mjoin.driver import choice, decompose
 from spark_mjoin.engine import batch as task
 from spark_mjoin.engine import replan
 from spark_mjoin.errors import MemoryBudgetError, OptionError, StateError
-from spark_mjoin.metrics import edges_from_json
-from spark_mjoin.state.manifests import Manifests
+from spark_mjoin.evidence import edges_of
+from spark_mjoin.state.manifest import Manifest, Manifests
 from spark_mjoin.state.operator import OperatorState
-from tests.harness import ReadAllAvailable, Rows, reader, rows, run, scripted
+from tests.harness import ReadAllAvailable, Rows, newest, point, reader, rows, run, scripted
 
 CHAIN = "SELECT a.n AS an, b.n AS bn, c.n AS cn FROM a JOIN b ON a.x = b.x JOIN c ON b.y = c.y"
 
@@ -41,7 +41,7 @@ def chain(batches: int = 8) -> dict[str, list[pa.Table]]:
     }
 
 
-def steps(options: Mapping[str, str]) -> Iterator[tuple[dict[str, Any], list[dict[str, Any]], pa.Table]]:
+def steps(options: Mapping[str, str]) -> Iterator[tuple[dict[str, Any], list[Manifest], pa.Table]]:
     """Each batch of a query: its offset, its manifests, its results."""
     current = reader(options)
     start = current.initialOffset()
@@ -50,7 +50,7 @@ def steps(options: Mapping[str, str]) -> Iterator[tuple[dict[str, Any], list[dic
         location = f"{options['stateLocation']}/{end['query']}"
         partitions = range(int(options.get("partitions", "1")))
         manifests = [Manifests(location, p).manifest(end["version"]) for p in partitions]
-        yield end, manifests, pa.Table.from_batches(found, current._spec.schema)
+        yield end, manifests, pa.Table.from_batches(found, current.session.spec.schema)
         start = end
 
 
@@ -67,13 +67,13 @@ def test_an_intermediate_result_is_stored_once_and_shown(tmp_path: Path) -> None
     assert end["plan"]["tree"] == ((0, 1), 2)
     for partition in current.partitions(start, end):
         list(current.read(partition))
-    (manifest,) = current._manifests(end)
-    root, below = manifest["operators"]
-    assert root["rows"][0] == below["results"] and below["rows"] == [100, 100] and root["rows"][1] == 400
+    (manifest,) = newest(current, end)
+    root, below = manifest.operators
+    assert root.rows[0] == below.results and below.rows == (100, 100) and root.rows[1] == 400
     shown = current.reportLatestOffset()["metrics"]
     assert shown["plan"] == "((a b) c)"
-    assert shown["intermediateRowsTotal"] == str(root["rows"][0])
-    assert shown["numRowsTotal"] == shown["numRowsInMemory"] == str(600 + root["rows"][0])
+    assert shown["intermediateRowsTotal"] == str(root.rows[0])
+    assert shown["numRowsTotal"] == shown["numRowsInMemory"] == str(600 + root.rows[0])
     assert shown["aProbeOrder"] == "a > b" and shown["cProbeOrder"] == "c > (a b)"
 
 
@@ -91,13 +91,13 @@ def test_the_planner_changes_the_tree_when_that_pays(tmp_path: Path, caplog: pyt
     expected = results_of(scripted(scripts, CHAIN, plan="(a b c)"), tmp_path / "one")
     task._CACHE.clear()
     options = {**scripted(scripts, CHAIN), "stateLocation": str(tmp_path / "chosen")}
-    with caplog.at_level(logging.INFO, "spark_mjoin.doors.reader"), pytest.MonkeyPatch.context() as patch:
+    with caplog.at_level(logging.INFO, "spark_mjoin.driver.session"), pytest.MonkeyPatch.context() as patch:
         patch.setattr(decompose, "NEAR", 0.0)  # the work of so few rows is little, whatever the plan
         patch.setattr(choice, "HORIZON_SECONDS", 1e6)
         patch.setattr(choice, "PATIENCE", 0.0)
         found = list(steps(options))
-    trees = [manifests[0]["tree"] for _, manifests, _ in found]
-    assert trees[0] == [0, 1, 2] and [[0, 1], 2] in trees
+    trees = [manifests[0].tree for _, manifests, _ in found]
+    assert trees[0] == (0, 1, 2) and ((0, 1), 2) in trees
     assert rows([results for _, _, results in found]) == expected
     (said,) = [r.message for r in caplog.records if r.message.startswith("plan ((a b) c)")]
     assert "s of work where" in said
@@ -112,8 +112,8 @@ def test_no_tree_is_chosen_where_more_rows_than_fit_are_an_error(
     monkeypatch.setattr(choice, "HORIZON_SECONDS", 1e6)
     monkeypatch.setattr(choice, "PATIENCE", 0.0)
     options = scripted(chain(12), CHAIN, memory="64m", overflow=overflow, stateLocation=str(tmp_path))
-    trees = [manifests[0]["tree"] for _, manifests, _ in steps(options)]
-    assert ([[0, 1], 2] in trees) == changes
+    trees = [manifests[0].tree for _, manifests, _ in steps(options)]
+    assert (((0, 1), 2) in trees) == changes
 
 
 def test_a_look_at_the_tree_is_not_spent_on_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -129,9 +129,9 @@ def test_a_look_at_the_tree_is_not_spent_on_nothing(tmp_path: Path, monkeypatch:
     options = {**scripted(chain(12), CHAIN, memory="100m"), "stateLocation": str(tmp_path)}
     *_, (end, manifests, _) = steps({**options, "plan": "(a b c)"})
     current = reader(options)
-    before = current._planned_at(end)
+    before = point(current, end).plan
     looks = [("abc", [0.0] * 3), ("", [100.0, 100.0, 400.0]), ("abc", [100.0, 100.0, 400.0])]
-    planned = [current._planner.next_batch(before, manifests, moving, rates, False) for moving, rates in looks]
+    planned = [current.session.planner.next_batch(before, manifests, moving, rates, False) for moving, rates in looks]
     assert [p.plan.tree for p in planned] == [(0, 1, 2), (0, 1, 2), ((0, 1), 2)]
 
 
@@ -139,7 +139,7 @@ def test_counts_are_in_the_same_order_whether_a_state_was_loaded_or_not(tmp_path
     """Orders are found by sums over them, and every attempt at a batch must find the same."""
     *_, (_, (manifest,), _) = steps({**scripted(chain(3), CHAIN, plan="(a b c)"), "stateLocation": str(tmp_path)})
     ((_, state),) = [kept for (location, _), kept in task._CACHE._states.items() if str(tmp_path) in location]
-    assert list(state.root.edges.items()) == list(edges_from_json(manifest["operators"][0]["edges"]).items())
+    assert list(state.root.edges.items()) == list(edges_of(manifest.root.edges).items())
 
 
 def test_what_was_learned_outlives_a_change_of_plan(tmp_path: Path) -> None:
@@ -153,7 +153,7 @@ def test_what_was_learned_outlives_a_change_of_plan(tmp_path: Path) -> None:
         for partition in current.partitions(start, end):
             list(current.read(partition))
         start = end
-    known = current._planner.statistics(current._manifests(end), [1.0, 1.0, 1.0])
+    known = current.session.planner.statistics(newest(current, end), [1.0, 1.0, 1.0])
     assert known.selectivity(0, 1) == pytest.approx(1 / 4000, rel=0.5)
     assert known.selectivity(1, 2) == pytest.approx(1 / 10, rel=0.2)
 
@@ -173,7 +173,7 @@ def test_a_worker_that_has_missed_a_change_of_plan_and_back_reads_the_state_anew
         end = current.latestOffset(start, ReadAllAvailable())
         found += [b for partition in current.partitions(start, end) for b in current.read(partition)]
         start = end
-    assert rows(pa.Table.from_batches(found, current._spec.schema)) == expected
+    assert rows(pa.Table.from_batches(found, current.session.spec.schema)) == expected
 
 
 STAR = """SELECT a.n AS an, b.n AS bn, c.n AS cn, d.n AS dn
@@ -192,7 +192,7 @@ def changed(plans: list[str], state: Path, **options: str) -> Rows:
         start = start or current.initialOffset()
         end = current.latestOffset(start, ReadAllAvailable())
         if end == start:
-            return rows(pa.Table.from_batches(found, current._spec.schema))
+            return rows(pa.Table.from_batches(found, current.session.spec.schema))
         found += [b for partition in current.partitions(start, end) for b in current.read(partition)]
         start = end
 
@@ -229,8 +229,8 @@ def test_a_batch_that_inflates_below_keeps_to_the_budget(tmp_path: Path, monkeyp
     options = scripted(inflating(monkeypatch), CHAIN, plan="((a b) c)", memory="4m", stateLocation=str(tmp_path))
     found = list(steps(options))
     (manifest,) = found[0][1]
-    assert manifest["operators"][0]["rows"] == [900 * 900, 1]
-    assert manifest["batch"]["memoryPeakBytes"] < 8 << 20
+    assert manifest.root.rows == (900 * 900, 1)
+    assert manifest.done.peak_bytes < 8 << 20
     assert rows(results for _, _, results in found) == Counter({(n, 7, 1): 2 for n in range(900)})
 
 
@@ -269,7 +269,7 @@ def restarted(plan: str, state: Path, crash: bool = False, **budget: str) -> Row
             for partition in current.partitions(start, current.latestOffset(start, ReadAllAvailable())):
                 list(current.read(partition))
             task._CACHE.clear()
-    return rows(pa.Table.from_batches(found, current._spec.schema))
+    return rows(pa.Table.from_batches(found, current.session.spec.schema))
 
 
 @pytest.mark.parametrize("crash", [False, True], ids=["stopped", "crashed"])
@@ -309,7 +309,7 @@ def test_a_plan_that_does_not_fit_is_an_error(plan: str, error: str) -> None:
 def test_plans_may_be_written_in_several_ways(plan: str) -> None:
     current = reader({**scripted(chain(1), CHAIN, plan=plan), "stateLocation": "unused"})
     start = {"query": "q", "version": 0, "positions": dict.fromkeys("abc", 0)}
-    planned = current._planner.next_batch(current._planned_at(start), [None], "abc", [0.0] * 3, False)
+    planned = current.session.planner.next_batch(point(current, start).plan, [None], "abc", [0.0] * 3, False)
     assert planned.plan.tree == ((0, 1), 2)
 
 
@@ -323,7 +323,7 @@ def test_names_that_are_not_plain_are_in_backticks(tmp_path: Path) -> None:
         found += [b for partition in current.partitions(start, end) for b in current.read(partition)]
         start = end
     assert current.reportLatestOffset()["metrics"]["plan"] == "((`my a` b) c)"
-    assert rows(pa.Table.from_batches(found, current._spec.schema)) == expected
+    assert rows(pa.Table.from_batches(found, current.session.spec.schema)) == expected
     with pytest.raises(OptionError, match=r"'my' is not an input .* an example is \(`my a` b c\)"):
         reader({**options, "plan": "((my a b) c)"})
 
@@ -352,9 +352,9 @@ def test_a_batch_read_runs_the_tree_that_the_user_expects_to_pay(tmp_path: Path)
     source = MJoinDataSource(CaseInsensitiveDict(options))
     batch = source.reader(source.schema())
     partitions = batch.partitions()
-    assert [p.task.plan.tree for p in partitions] == [((0, 1), 2)] and not partitions[0].task.plan.orders
+    assert [p.task.ledger.plan.tree for p in partitions] == [((0, 1), 2)] and not partitions[0].task.ledger.plan.orders
     found = pa.Table.from_batches([b for p in partitions for b in batch.read(p)])
     expected = results_of(scripted(chain(4), CHAIN, plan="(a b c)"), tmp_path)
     assert rows(found) == expected and expected
     alone = MJoinDataSource(CaseInsensitiveDict(scripted(chain(4), CHAIN)))
-    assert [p.task.plan.tree for p in alone.reader(alone.schema()).partitions()] == [(0, 1, 2)]
+    assert [p.task.ledger.plan.tree for p in alone.reader(alone.schema()).partitions()] == [(0, 1, 2)]

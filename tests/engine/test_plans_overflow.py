@@ -9,11 +9,11 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 import pytest
+from spark_mjoin.driver.plan import Plan
 
 from spark_mjoin import flush
 from spark_mjoin.driver import choice, decompose
 from spark_mjoin.driver.choice import Committed, Planner, has_overflowed
-from spark_mjoin.driver.plan import Plan
 from spark_mjoin.join.statistics import Statistics
 from spark_mjoin.model import Tree
 from spark_mjoin.query import tree as trees

@@ -11,9 +11,11 @@ from pyspark.sql.datasource import CaseInsensitiveDict
 
 from spark_mjoin import flush
 from spark_mjoin.doors.datasource import MJoinDataSource
+from spark_mjoin.driver.clock import IDLE_SECONDS
 from spark_mjoin.engine import batch as task
 from spark_mjoin.errors import OptionError, PromiseError, StateError
-from spark_mjoin.state.store import KEPT_VERSIONS
+from spark_mjoin.state.garbage import KEPT_VERSIONS
+from tests.clock import SetClock
 from tests.engine.test_overflow import Run
 from tests.harness import LIMITED, ReadAllAvailable, reader, rows, run, scripted
 
@@ -76,12 +78,12 @@ class Promising(Run):
         """What each batch leaves behind."""
         found = []
         for counts in self.steps():
-            operators = [m["operators"][0] for m in self.manifests()]
+            operators = [m.root for m in self.manifests()]
             found.append(
                 {
-                    "rows": sum(sum(m["rows"]) - sum(m["dropped"]) for m in self.manifests()),
-                    "stored": sum(s["end"] - s["start"] for o in operators for s in o["segments"]),
-                    "purgedFiles": sum(s["end"] - s["start"] for o in operators for s in o["promises"]["purged"]),
+                    "rows": sum(sum(m.rows_held) for m in self.manifests()),
+                    "stored": sum(s.rows for o in operators for s in o.segments),
+                    "purgedFiles": sum(s.rows for o in operators for s in o.purged_files),
                     "memory": counts["memoryUsedBytes"],
                     "purged": counts["rowsPurged"],
                     "dropped": counts["rowsDropped"],
@@ -107,7 +109,7 @@ def test_the_state_stays_flat(tmp_path: Path, purge: str, partitions: str, text:
     assert sum(c["numInputPunctuations"] for c in run.counts) == 16 * 3 * OPEN
     files = [*tmp_path.rglob("rows-*"), *tmp_path.rglob("purged-*"), *tmp_path.rglob("promises-*")]
     assert len(files) <= int(partitions) * 30 * KEPT_VERSIONS, "files that are not needed are removed"
-    logs = [sum(s["bytes"] for s in m["operators"][0]["promises"]["log"]) for m in run.manifests()]
+    logs = [sum(s.bytes for s in m.root.promise_files) for m in run.manifests()]
     assert max(logs) < 100_000, "what all said is forgotten"
 
 
@@ -117,7 +119,7 @@ def test_what_was_told_is_forgotten(tmp_path: Path) -> None:
     run = Promising(given, TWO, tmp_path, **punctuated("a", "b", purge="immediate", emitPunctuations="true"))
     sizes = []
     for _ in run.steps():
-        sizes.append(sum(s["bytes"] for s in run.manifests()[0]["operators"][0]["promises"]["log"]))
+        sizes.append(sum(s.bytes for s in run.manifests()[0].root.promise_files))
     told = [r["k"] for t in run.results for r in t.to_pylist() if r["punctuation"]]
     assert sorted(told) == [f"key {k:06d}" for k in range(16 * OPEN)], "each once"
     assert max(sizes[8:]) <= 1.2 * max(sizes[2:8])
@@ -174,9 +176,9 @@ def differential_a_loaded_state_is_the_one_that_was_left(tmp_path: Path, options
                 task._CACHE._states.clear()
                 task._CACHE._states.update(held)
             (manifest,) = run.manifests()
-            figures = manifest["operators"][0]
-            promised = figures["promises"]["state"], [(s["end"], s["crc32"]) for s in figures["promises"]["log"]]
-            found.append([*(figures[part] for part in ("rows", "residency", "progress")), promised])
+            figures = manifest.root
+            promised = figures.promises, [(s.end, s.crc32) for s in figures.promise_files]
+            found.append([figures.rows, figures.residency, figures.progress, promised])
         run.check()
         return found
 
@@ -192,7 +194,7 @@ def test_a_unique_input_needs_no_punctuation(tmp_path: Path) -> None:
     run = Run({"a": news, "b": hits}, TWO, tmp_path, **{"source.a.unique": "k"}).to_the_end()
     run.check()
     (manifest,) = run.manifests()
-    assert manifest["rows"][1] - manifest["dropped"][1] <= 400
+    assert manifest.rows_held[1] <= 400
     assert sum(c["rowsDropped"] for c in run.counts) > 5000 and sum(c["rowsPurged"] for c in run.counts) > 0
 
 
@@ -311,7 +313,7 @@ def test_an_input_that_is_over_and_empty_ends_a_chain(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("promise", ["punctuation", "unique"])
-def test_rows_leave_when_inputs_are_idle(tmp_path: Path, promise: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_rows_leave_when_inputs_are_idle(tmp_path: Path, promise: str) -> None:
     """Though fewer punctuations have come than purgeEvery says: in a batch of its own, once."""
     schema = pa.schema([("k", pa.int64()), ("n", pa.int64()), ("p", pa.bool_())])
     data = pa.Table.from_pylist([{"k": k, "n": k, "p": False} for k in range(10)], schema)
@@ -320,10 +322,13 @@ def test_rows_leave_when_inputs_are_idle(tmp_path: Path, promise: str, monkeypat
     options = punctuated("a", "b", emitPunctuations="true")
     if promise == "unique":
         given, options = {"a": [data], "b": [data]}, {"source.b.unique": "k"}
-    run = Promising(given, TWO, tmp_path, **options)
+    clock = SetClock()
+    run = Promising(given, TWO, tmp_path, clock, **options)
     before = run.states()[-1]["rows"]
     assert before >= 10 and run.current.latestOffset(run.offset, ReadAllAvailable()) == run.offset, "not at once"
-    monkeypatch.setattr("spark_mjoin.doors.reader.IDLE_SECONDS", 0.0)
+    clock.pass_by(0.9 * IDLE_SECONDS)
+    assert run.current.latestOffset(run.offset, ReadAllAvailable()) == run.offset, "nor a little later"
+    clock.pass_by(0.1 * IDLE_SECONDS)
     states = run.states()
     assert len(states) == 1 and states[0]["rows"] == before - 10
     told = [r["k"] for t in run.results for r in t.to_pylist() if r.get("punctuation")]

@@ -11,11 +11,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from spark_mjoin.counts import BatchCounts
 from spark_mjoin.engine import arrival
 from spark_mjoin.engine.schedule import FIRST_ROWS, TURN_COST, merge
-from spark_mjoin.metrics import BatchCounts
 from spark_mjoin.model import Array, Schedule
-from spark_mjoin.state.manifests import Manifests
+from spark_mjoin.state.manifest import Manifests
 from spark_mjoin.state.operator import OperatorState
 from tests.harness import ReadAllAvailable, reader, rows, run, scripted
 
@@ -218,7 +218,7 @@ def test_rows_that_are_awaited_come_first_and_the_others_are_counted(tmp_path: P
     assert rows(results) == {(3,): 1, (4,): 1, (5,): 2}
     assert [of for of in taken if of] == [[3, 4, 5], [1, 2, 6]], "5 is over too: its records come first in this batch"
     (query,) = tmp_path.iterdir()
-    assert Manifests(str(query), 0).manifest(2)["batch"]["rowsWaited"] == 3
+    assert Manifests(str(query), 0).manifest(2).done.rows_waited == 3
 
 
 def test_the_schedule_is_in_the_offset_and_in_the_metrics(tmp_path: Path) -> None:
@@ -233,4 +233,6 @@ def test_the_schedule_is_in_the_offset_and_in_the_metrics(tmp_path: Path) -> Non
     shown = current.reportLatestOffset()["metrics"]
     assert (shown["streamScheduling"], shown["tupleScheduling"]) == ("sequential: n, a", "sequential")
     again = reader({**options, "goal": "rate"})
-    assert again.partitions(start, end)[0].task.plan.schedule == Schedule("sequential", (1, 0)), "as it was planned"
+    assert again.partitions(start, end)[0].task.ledger.plan.schedule == Schedule("sequential", (1, 0)), (
+        "as it was planned"
+    )

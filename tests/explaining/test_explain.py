@@ -18,11 +18,11 @@ from spark_mjoin.driver.calibrate import DEFAULTS, save
 from spark_mjoin.driver.choice import HORIZON_SECONDS, Planner
 from spark_mjoin.driver.costs import Costs
 from spark_mjoin.driver.loading import load
-from spark_mjoin.driver.plan import Plan
 from spark_mjoin.errors import MJoinError, OptionError
 from spark_mjoin.explaining import drawing, sizes
 from spark_mjoin.explaining.explanation import Explanation, explained
 from spark_mjoin.model import JoinSpec
+from spark_mjoin.plan import Plan
 from spark_mjoin.state.table import Table
 from tests.harness import reader, scripted
 from tests.scripted import SCRIPTS
@@ -288,7 +288,7 @@ def test_the_plan_is_the_one_that_the_reader_chooses(tmp_path: Path) -> None:
     state = section(made, "RATES AND STATE")
     assert re.search(r"\(\w.*\) +intermediate +[\d,]+", state)
     # The reader's own plan of the first batch, as it is in the offset.
-    first = reader(options | {"stateLocation": str(tmp_path)})._planner.next_batch(
+    first = reader(options | {"stateLocation": str(tmp_path)}).session.planner.next_batch(
         Plan((0, 1, 2, 3)), [None], ["a"], [0.0] * 4, False
     )
     assert first.plan.tree == made.expectation.tree

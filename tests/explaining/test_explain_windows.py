@@ -16,6 +16,7 @@ from spark_mjoin.explaining import sampling
 from spark_mjoin.explaining.advice import advised
 from spark_mjoin.explaining.explanation import explained
 from spark_mjoin.model import Array
+from spark_mjoin.plan import Plan
 from tests.explaining.test_advise import close
 from tests.explaining.test_explain import section
 from tests.harness import reader, run, scripted
@@ -152,7 +153,7 @@ def test_before_the_first_row_orders_go_by_what_is_inside() -> None:
 
     def first(**more: str) -> object:
         current = reader({**options, **more, "stateLocation": "unused"})
-        plan = current._planner.next_batch(current._planned_at({}), [None], PACES, [0.0] * 3, False).plan
+        plan = current.session.planner.next_batch(Plan((0, 1, 2)), [None], PACES, [0.0] * 3, False).plan
         return plan.orders[0][0]
 
     assert first() == (2, 1)

@@ -87,7 +87,7 @@ def test_observed_selectivities_are_those_that_the_reader_plans_by(tmp_path: Pat
     made = explained(options, state=str(tmp_path))
     assert made.observed is not None
     current = reader(options | {"stateLocation": str(tmp_path)})
-    statistics = current._planner.statistics(made.observed.committed, made.observed.rates or [])
+    statistics = current.session.planner.statistics(made.observed.committed, made.observed.rates or [])
     text = section(made, "OBSERVED")
     for pair, name in (((0, 1), "o, p by k1"), ((0, 2), "o, c by k2")):
         assert re.search(rf"{name} +\S+ +assumed +{statistics.selectivity(*pair):.3g} ", text)
@@ -179,7 +179,7 @@ def test_a_state_that_is_not_there_or_means_something_else(tmp_path: Path) -> No
 def test_a_query_before_its_first_batch(tmp_path: Path) -> None:
     current = reader(shop() | {"stateLocation": str(tmp_path)})
     start = current.initialOffset()
-    current._open(start)
+    current.latestOffset(start, ReadAllAvailable())
     made = explained(shop(), state=str(tmp_path))
     assert "  version 0 of " in section(made, "OBSERVED") and figures(made, "results")[1] == "0"
 

@@ -5,10 +5,10 @@ import pyarrow as pa
 import pytest
 
 from spark_mjoin.config import Options
+from spark_mjoin.counts import BatchCounts
 from spark_mjoin.engine import arrival
 from spark_mjoin.flush.adaptive import Adaptive, _by_age, expected_results
 from spark_mjoin.flush.protocol import Residents
-from spark_mjoin.metrics import BatchCounts
 from spark_mjoin.query.graph import plan_join
 from spark_mjoin.state.operator import OperatorState
 from spark_mjoin.state.residency import EVERY

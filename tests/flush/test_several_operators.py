@@ -11,11 +11,12 @@ import pytest
 
 from spark_mjoin import flush
 from spark_mjoin.config import Options
+from spark_mjoin.counts import BatchCounts
 from spark_mjoin.engine import overflow
 from spark_mjoin.engine.pipeline import Pipeline
 from spark_mjoin.flush.protocol import Residents
-from spark_mjoin.metrics import BatchCounts
-from spark_mjoin.model import BatchPlan, OverflowPlan, Tree
+from spark_mjoin.model import Tree
+from spark_mjoin.plan import Overflow, Plan
 from spark_mjoin.query.graph import plan_join
 from spark_mjoin.query.tree import layout
 from spark_mjoin.state.partition import PartitionState
@@ -28,7 +29,7 @@ PIPELINE: Tree = (((0, 1), 2), 3)
 BUSHY: Tree = ((0, 1), (2, 3))
 A, B, C, D = range(4)
 KEYS = np.arange(400)
-ROOMY = OverflowPlan(None, "adaptive", blocking_rows=0, fuel_bytes=1 << 30)
+ROOMY = Overflow(None, "adaptive", blocking_rows=0, fuel_bytes=1 << 30)
 
 
 class Joins:
@@ -41,7 +42,7 @@ class Joins:
         self.schema = schema
         self.state = PartitionState.empty(tree, layout(spec, tree), {}, tracked=True)
         self.store, self.counts = StateStore(str(directory), 0), BatchCounts([0] * len(names))
-        plan = BatchPlan(tree, overflow=ROOMY)
+        plan = Plan(tree, overflow=ROOMY)
         self.pipeline = Pipeline(self.state, self.store, plan, 1, "test", self.counts, lambda: 0.0, lambda state: None)
 
     def arrive(self, *inputs: int, keys: np.ndarray = KEYS) -> "Joins":
@@ -53,7 +54,7 @@ class Joins:
     def make_room(self, policy: str, share: float, busy: int | None = None) -> None:
         """Until no more than a share of the memory is in use, apart from an operator that is busy."""
         room = int(self.state.nbytes() * share / overflow.FLUSH_TO)
-        limit = OverflowPlan(room + room // 3, policy, blocking_rows=0, fuel_bytes=1)  # a quarter is for disk work
+        limit = Overflow(room + room // 3, policy, blocking_rows=0, fuel_bytes=1)  # a quarter is for disk work
         spared = () if busy is None else (self.state.operators[busy],)
         overflow.make_room(self.state, limit, self.store, 1, "test", self.counts, spared)
 

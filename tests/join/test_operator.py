@@ -8,11 +8,12 @@ import pyarrow as pa
 import pytest
 
 from spark_mjoin.config import Options
+from spark_mjoin.counts import BatchCounts
 from spark_mjoin.engine import arrival
+from spark_mjoin.evidence import WorkCounts
 from spark_mjoin.join import operator
 from spark_mjoin.join.operator import materialise, pooled, produce
 from spark_mjoin.join.orders import probe_order
-from spark_mjoin.metrics import BatchCounts, WorkCounts
 from spark_mjoin.model import JoinSpec
 from spark_mjoin.query.graph import plan_join
 from spark_mjoin.state import columns

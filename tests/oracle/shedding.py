@@ -1,4 +1,4 @@
-"""Runs of joins under a script of decisions: what a reader would decide by a clock is written down by the test."""
+"""Runs of joins under a script of decisions: what a session would decide by a clock is written down by the test."""
 
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
@@ -6,9 +6,9 @@ from dataclasses import dataclass, field
 
 import pytest
 
-from spark_mjoin.doors import reader
-from spark_mjoin.doors.reader import MJoinStreamReader
+from spark_mjoin.driver import session
 from spark_mjoin.driver.admission import Load
+from spark_mjoin.driver.session import Point, Session
 from spark_mjoin.model import WHOLE
 from spark_mjoin.state.admitted import sampled
 
@@ -32,21 +32,21 @@ class Decided:
 
 @contextmanager
 def decisions(script: Decisions, memory: tuple[float, ...] = ()) -> Iterator[Decided]:
-    """While this lasts, the reader decides what the script says, one decision after the other, then the last."""
+    """While this lasts, the session decides what the script says, one decision after the other, then the last."""
     decided, made = Decided(), iter(script)
     last = [tuple(script[0])]
-    choose = MJoinStreamReader._admission
+    following = Session.next
 
     def scripted(load: Load, *rest: object) -> tuple[tuple[int, ...], tuple[float, ...] | None]:
         last[0] = tuple(next(made, last[0]))
         return last[0], memory[: load.inputs] if rest[-1] is not None else None
 
-    def noted(self: MJoinStreamReader, start: dict) -> tuple:
-        parts, room = choose(self, start)
-        decided.parts[start["version"] + 1] = parts or ()
-        return parts, room
+    def noted(self: Session, start: Point, unlimited: bool = False) -> Point:
+        end = following(self, start, unlimited)
+        decided.parts[end.version] = end.plan.admission or ()
+        return end
 
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(reader, "decide", scripted)
-        patch.setattr(MJoinStreamReader, "_admission", noted)
+        patch.setattr(session, "decide", scripted)
+        patch.setattr(Session, "next", noted)
         yield decided

@@ -11,12 +11,15 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from spark_mjoin import metrics
+from spark_mjoin.counts import Standing
 from spark_mjoin.engine import batch as task
+from spark_mjoin.evidence import Taken
 from spark_mjoin.explaining import explain
 from spark_mjoin.join.expressions import identifier, qualified
-from spark_mjoin.metrics import BatchCounts
+from spark_mjoin.state.manifest import Manifest
 from tests.examples import examples
 from tests.harness import CRASH, OK, ReadAllAvailable, duckdb_join, reader, rows, run, scripted
+from tests.manifests import manifest
 
 OURS = [
     "__arrived", "arrived", "column k", "made key k", "key k", "key `k`", "key (k + 0)", "row number", "row number'",
@@ -184,10 +187,10 @@ def test_columns_are_written_in_a_way_of_their_own() -> None:
     ]  # fmt: skip
 
 
-def manifest() -> dict:
+def of_three() -> Manifest:
     """Of a join of three inputs, with all that becomes a metric of an input."""
-    batch = BatchCounts([1, 2, 3], windows=[(1, True)] * 3, fractions=[0.5] * 3).to_json()
-    return {"batch": batch, "rows": [4, 5, 6], "orders": ["x"] * 3, "results": 0, "operators": [{"rows": [4, 5, 6]}]}
+    standing = Standing(windows=((1, True),) * 3, fractions=(0.5,) * 3)
+    return manifest((4, 5, 6), orders=("x",) * 3, taken=Taken((1, 2, 3)), standing=standing)
 
 
 @examples(300)
@@ -196,7 +199,7 @@ def manifest() -> dict:
 def test_metrics_of_inputs_meet_no_other(aliases: list[str]) -> None:
     def reported(names: list[str]) -> dict[str, str]:
         used = dict.fromkeys(names, "hash")
-        return metrics.report([manifest()], names, 1, 1.0, "plan", used, ("sequential", "value"))
+        return metrics.report([of_three()], names, metrics.Shown(1, 1.0, "plan", used, ("sequential", "value")))
 
     found, neutral = reported(aliases), reported(["x", "y", "z"])
     assert len(found) == len(neutral)

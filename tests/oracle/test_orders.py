@@ -13,14 +13,14 @@ import pytest
 from hypothesis import given
 
 from spark_mjoin.config import Options
+from spark_mjoin.counts import BatchCounts
 from spark_mjoin.engine import arrival
 from spark_mjoin.join import orders
 from spark_mjoin.join.orders import Probing, Targets
-from spark_mjoin.metrics import BatchCounts
 from spark_mjoin.model import JoinSpec
 from spark_mjoin.query.graph import plan_join
 from spark_mjoin.schema import canonical_schema
-from spark_mjoin.state.manifests import Manifests
+from spark_mjoin.state.manifest import Manifests
 from spark_mjoin.state.operator import OperatorState
 from tests.examples import examples
 from tests.harness import CRASH, OK, TORN, TWICE, ReadAllAvailable, Rows, duckdb_join, reader, rows, run, scripted
@@ -96,14 +96,14 @@ def test_orders_are_planned_with_the_offset(
     current = reader(options)
     start = current.initialOffset()
     planned, results, words, flushed = [], [], [], 0
-    with caplog.at_level(logging.INFO, "spark_mjoin.doors.reader"):
+    with caplog.at_level(logging.INFO, "spark_mjoin.driver.session"):
         while (end := json.loads(json.dumps(current.latestOffset(start, ReadAllAvailable())))) != start:
             planned.append(end.get("plan", {}).get("orders"))
             for partition in current.partitions(start, end):
-                results.append(pa.Table.from_batches(list(current.read(partition)), current._spec.schema))
+                results.append(pa.Table.from_batches(list(current.read(partition)), current.session.spec.schema))
             manifests = [Manifests(f"{tmp_path}/{end['query']}", p).manifest(end["version"]) for p in (0, 1)]
-            words.append({manifest["orders"][0] for manifest in manifests})
-            flushed += sum(manifest["batch"]["rowsFlushed"] for manifest in manifests)
+            words.append({manifest.orders[0] for manifest in manifests})
+            flushed += sum(manifest.done.evicted.rows for manifest in manifests)
             start = end
     assert rows(results) == rows(duckdb_join(STAR, {a: pa.concat_tables(script) for a, script in scripts.items()}))
     assert bool(budget) == bool(flushed)

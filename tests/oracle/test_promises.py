@@ -18,7 +18,7 @@ from hypothesis import strategies as st
 from spark_mjoin import flush
 from spark_mjoin.engine import arrival
 from spark_mjoin.engine import batch as task
-from spark_mjoin.state.manifests import Manifests
+from spark_mjoin.state.manifest import Manifests
 from spark_mjoin.state.operator import OperatorState
 from tests.examples import examples
 from tests.harness import ReadAllAvailable, Rows, reader, rows, run, scripted
@@ -49,7 +49,7 @@ def room_for_promises(room: str, options: dict[str, str]) -> Iterator[dict[str, 
     few_bytes = {"a few": 4200, "none": 0}[room]  # an index over strings has 4 KB at the least
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr("spark_mjoin.state.promises.FORGET_TO", 1.0)
-        patch.setattr("spark_mjoin.doors.reader._room_for_promises", lambda settings: few_bytes)
+        patch.setattr("spark_mjoin.driver.session.room_for_promises", lambda settings: few_bytes)
         yield options
 
 
@@ -106,10 +106,9 @@ def left_behind(state: Path) -> list[Any]:
     found = []
     for partition in sorted(state.rglob("partition-*")):
         manifests = Manifests(str(partition.parent), int(partition.name.partition("-")[2]))
-        batch = manifests.manifest(manifests.versions()[-1])
-        promises = batch["operators"][0]["promises"]
-        log = [(s["start"], s["end"], s["level"], s["crc32"]) for s in promises["log"]]
-        found.append((promises["state"], log, batch["batch"]["promisesForgotten"]))
+        newest = manifests.manifest(manifests.versions()[-1])
+        log = [(s.start, s.end, s.level, s.crc32) for s in newest.root.promise_files]
+        found.append((newest.root.promises, log, newest.done.promised.forgotten))
     return found
 
 

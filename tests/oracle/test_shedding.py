@@ -203,11 +203,12 @@ def six_batches(**options: str) -> dict[str, str]:
 
 
 def offsets_of(options: dict[str, str], frozen: bool = False) -> list[dict]:
-    current = reader(options)
+    """With limits that leave several batches; frozen: as with availableNow."""
+    current = reader(options | {"maxRowsPerTrigger": "1"})
     start, out = current.initialOffset(), []
     if frozen:
-        current._ended = True  # as with availableNow, with limits that leave several batches
-    while (end := current.latestOffset(start, ReadAllAvailable())) != start:
+        current.prepareForTriggerAvailableNow()
+    while (end := current.latestOffset(start, current.getDefaultReadLimit())) != start:
         for partition in current.partitions(start, end):
             list(current.read(partition))
         start = end

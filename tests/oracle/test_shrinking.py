@@ -19,16 +19,16 @@ from hypothesis import strategies as st
 from pyspark.sql.datasource import CaseInsensitiveDict
 
 from spark_mjoin.config import Options
+from spark_mjoin.counts import BatchCounts
 from spark_mjoin.doors.datasource import MJoinDataSource
 from spark_mjoin.engine import arrival
 from spark_mjoin.engine import batch as task
 from spark_mjoin.engine.retention import expiry, shrinking
 from spark_mjoin.engine.retention.shrinking import divided
 from spark_mjoin.errors import StateError
-from spark_mjoin.metrics import BatchCounts
 from spark_mjoin.model import WHOLE, Room
 from spark_mjoin.query.graph import plan_join
-from spark_mjoin.state.manifests import Manifests
+from spark_mjoin.state.manifest import Manifests
 from spark_mjoin.state.operator import OperatorState
 from spark_mjoin.state.progress import Progress
 from tests.examples import examples
@@ -296,7 +296,7 @@ def oracle_rows_that_pass_by_meet_what_is_stored(tmp_path: Path, monkeypatch: py
     assert found == expected and passed[0] and len(passed[0]) < 30 * batches
     (query,) = tmp_path.iterdir()
     store = Manifests(str(query), 0)
-    assert all(store.manifest(v)["batch"]["memoryUsedBytes"] <= 9 * 1024 for v in store.versions())
+    assert all(store.manifest(v).held.memory_bytes <= 9 * 1024 for v in store.versions())
 
 
 @pytest.mark.parametrize(
@@ -329,7 +329,7 @@ def test_what_is_in_memory_is_what_a_state_that_is_loaded_would_have() -> None:
     arrive(list(range(100, 200)))
     shrinking.make_room(state, Room(state.nbytes() // 2, (1.0, 0.0)), counts)
     given_up = state.progress.shortened[0]
-    assert given_up > 120 and counts.rows_shrunk > 20
+    assert given_up > 120 and counts.dropped.shrunk > 20
     arrive([10, 20, 110, given_up, given_up + 1])
     assert expiry.drop(state, 0, np.arange(64), 15) == 4  # all that are behind, though only one is at 15 or before
     positions = state.tables[0].position(state.spec.inputs[0].window.position)

@@ -14,10 +14,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from spark_mjoin.driver.choice import Planner
-from spark_mjoin.driver.plan import Plan
 from spark_mjoin.engine import batch as task
 from spark_mjoin.join import orders
 from spark_mjoin.model import JoinSpec, Tree
+from spark_mjoin.plan import Plan
 from spark_mjoin.query.tree import is_connected, parse, render
 from tests.examples import examples
 from tests.harness import ABANDONED, CRASH, LIMITED, OK, TORN, Rows, consume, reader, rows, run, scripted
@@ -42,7 +42,7 @@ def any_tree(spec: JoinSpec, seed: int) -> str:
 
 
 def spec_of(case: Case) -> JoinSpec:
-    return reader({**scripted(case.scripts, case.query), "stateLocation": "unused"})._spec
+    return reader({**scripted(case.scripts, case.query), "stateLocation": "unused"}).session.spec
 
 
 def tree_rows(case: Case, seed: int, **options: str) -> Rows:
@@ -91,7 +91,7 @@ def _changing(
                 worker.clear()
             current = reader(everything)
         found = [b for partition in current.partitions(start, end) for b in current.read(partition)]
-        yield pa.Table.from_batches(found, current._spec.schema)
+        yield pa.Table.from_batches(found, current.session.spec.schema)
         start, batch = end, batch + 1
 
 

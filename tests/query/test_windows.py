@@ -6,11 +6,11 @@ import pyarrow as pa
 import pytest
 
 from spark_mjoin.config import Options, parse_duration, parse_window
-from spark_mjoin.driver.plan import Plan
 from spark_mjoin.driver.watermarks import advance
 from spark_mjoin.errors import OptionError
 from spark_mjoin.join.windows import horizons
 from spark_mjoin.model import Expiry, JoinSpec, Window
+from spark_mjoin.plan import Plan
 from spark_mjoin.query import tree
 from spark_mjoin.query.fingerprint import describe, differences
 from spark_mjoin.query.graph import plan_join
@@ -150,6 +150,6 @@ def test_a_plan_says_since_when_watermarks_and_admission_are_as_they_are() -> No
         (plan(None), plan(5), plan(5), plan(5, active=True), plan(5, (1, 2)), plan(5, (1, 2)), plan(5), plan(7)), 1
     ):
         planned = Plan.from_json(following.after(planned, version).to_json(2), 2)
-        found.append(planned.of_partition(0, 1).alike_since)
+        found.append(planned.for_partition(0).alike_since)
     assert found == [1, 2, 2, 2, 5, 5, 7, 8]
     assert Plan((0, 1)).after(Plan((0, 1)), 9).to_json(2) == {}, "nothing to say where nothing ever changes"

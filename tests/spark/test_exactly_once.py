@@ -78,7 +78,7 @@ def attempt(options: dict[str, str], part: object, barrier: object, answers: obj
     """One attempt at a partition's task, in a process of its own, at the same time as another."""
     current = reader(options)
     barrier.wait()  # type: ignore[attr-defined]
-    answers.put(list(rows(pa.Table.from_batches(current.read(part), current._spec.schema)).items()))  # type: ignore
+    answers.put(list(rows(pa.Table.from_batches(current.read(part), current.session.spec.schema)).items()))  # type: ignore
 
 
 def test_two_attempts_at_once_agree_and_leave_one_version(tmp_path: Path) -> None:

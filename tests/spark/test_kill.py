@@ -83,6 +83,6 @@ def oracle_everything_dies_at_exact_places(tmp_path: Path) -> None:
     with Driver(join, faults, log="info", restarts=4, stock=True) as driver:
         driver.run_until_it_ends(most_starts=3)
         assert driver.starts == 3
-        assert "INFO spark_mjoin.doors.reader: plan ((a b) c): option 'plan' says so" in driver.errors()
+        assert "INFO spark_mjoin.driver.session: plan ((a b) c): option 'plan' says so" in driver.errors()
         assert driver.missed() == []
         assert driver.results() == join.expected()

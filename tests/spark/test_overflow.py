@@ -7,7 +7,7 @@ from pathlib import Path
 from pyspark.sql import SparkSession
 
 from spark_mjoin.metrics import report
-from spark_mjoin.state.manifests import Manifests
+from spark_mjoin.state.manifest import Manifests
 from tests.harness import rows
 from tests.spark.joins import FileJoin
 

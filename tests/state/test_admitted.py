@@ -41,7 +41,7 @@ def test_rows_stand_for_those_that_were_not_let_in() -> None:
     assert (admitted.rows, admitted.weight, admitted.fraction) == pytest.approx((40, 80.0, 0.5))
     admitted.leave(np.array([], np.int32), others=30)
     assert (admitted.rows, admitted.weight) == pytest.approx((10, 20.0))
-    assert Admitted.from_json(admitted.to_json()) == admitted
+    assert Admitted.of(admitted.figures()) == admitted
 
 
 def test_cohorts_are_merged_and_nothing_is_lost() -> None:
@@ -53,7 +53,3 @@ def test_cohorts_are_merged_and_nothing_is_lost() -> None:
     assert admitted.least == 1 / 199
     admitted.leave(np.arange(1, 200))
     assert admitted.rows == 0 and admitted.fraction == 1.0 and admitted.least == 1.0
-
-
-def test_a_state_from_before_has_let_everything_in() -> None:
-    assert Admitted.whole(7).fraction == 1.0 and Admitted.whole(7).rows == 7 and Admitted.whole(0) == Admitted()

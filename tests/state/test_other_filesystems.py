@@ -12,8 +12,9 @@ import pyarrow as pa
 import pytest
 
 from spark_mjoin.engine import batch as task
+from spark_mjoin.state import garbage
 from spark_mjoin.state.directory import Directory
-from spark_mjoin.state.store import StateStore
+from spark_mjoin.state.manifest import Manifests
 from tests.harness import CRASH, OK, TWICE, ReadAllAvailable, reader, rows, run, scripted
 
 QUERY = "SELECT a.k, a.v AS av, b.v AS bv FROM a JOIN b ON a.k = b.k"
@@ -65,16 +66,16 @@ def test_a_manifest_that_another_attempt_replaces(
             assert attempt(job, "b", of_b) == expected
 
     def raced(job: task.PartitionTask) -> None:
-        collect = StateStore._collect_garbage
+        collect = garbage.collect
 
-        def interrupted(self: StateStore, version: int, attempt: str) -> None:
-            first.setattr(StateStore, "_collect_garbage", collect)
+        def interrupted(manifests: Manifests, version: int, attempt: str) -> None:
+            first.setattr(garbage, "collect", collect)
             if moment == "before garbage is collected":
                 slow(job)
-            collect(self, version, attempt)
+            collect(manifests, version, attempt)
 
         with monkeypatch.context() as first:
-            first.setattr(StateStore, "_collect_garbage", interrupted)
+            first.setattr(garbage, "collect", interrupted)
             assert attempt(job, "a", of_a) == expected
         if moment == "after the commit":
             slow(job)

@@ -28,7 +28,7 @@ def spec_of_two_keys() -> JoinSpec:
     """Key class 0 has words, 1 has strings."""
     given = pa.table({"n": [1], "k": [1], "s": ["a"], "p": [False]})
     options = {"source.a.punctuation": "p", "source.b.punctuation": "p", "stateLocation": "nowhere"}
-    spec: JoinSpec = reader(scripted({"a": [given], "b": [given]}, QUERY, **options))._spec
+    spec: JoinSpec = reader(scripted({"a": [given], "b": [given]}, QUERY, **options)).session.spec
     assert [domain.is_word for domain in spec.classes] == [True, False]
     return spec
 
@@ -60,7 +60,7 @@ def inside(of: Promises, input: int, classes: tuple[int, ...]) -> set[int]:
 
 def content(of: Promises) -> list[Any]:
     """All sets with their entries in the order in which they are forgotten, and all ages."""
-    found: list[Any] = [of.to_json()]
+    found: list[Any] = [of.figures()]
     for input, sets in [*((i, p.sets) for i, p in enumerate(of.of)), (OUTPUT, of.given)]:
         for classes, each in sorted(sets.items()):
             ages, sizes = each.ages()
@@ -146,13 +146,13 @@ def oracle_a_log_gives_back_what_was_written(steps: list[Any], stale: int) -> No
                 records = sum(batch.num_rows for batch in log)
                 held.committed()
                 loaded = Promises(SPEC)
-                loaded.take(held.to_json())
+                loaded.take(held.figures())
                 loaded.read(iter(log))
                 assert content(loaded) == content(held)
                 if value:
                     if behind.logs != held.logs:
                         behind, has = Promises(SPEC), 0
-                    behind.take(held.to_json())
+                    behind.take(held.figures())
                     behind.read(pa.Table.from_batches(log, promises.LOG).slice(has).to_batches())
                     has = records
                     assert content(behind) == content(held)

@@ -11,8 +11,8 @@ import pytest
 
 from spark_mjoin.engine import batch as task
 from spark_mjoin.errors import SourceError, StateError
-from spark_mjoin.state.operator import Segment
-from spark_mjoin.state.store import FAN_OUT, LARGE_BYTES, StateStore
+from spark_mjoin.state.manifest import Segment
+from spark_mjoin.state.segments import FAN_OUT, LARGE_BYTES, place
 from tests.harness import LIMITED, ReadAllAvailable, reader, run, scripted
 
 ORDERS = [pa.table({"id": [i], "name": [f"order{i}"]}) for i in range(8)]
@@ -152,13 +152,11 @@ def test_another_budget_after_a_batch_that_nobody_read(tmp_path: Path, before: s
 
 
 def test_small_segments_are_merged_behind_a_large_one() -> None:
-    store = StateStore("unused", 0)
-
     def after(sizes: list[int]) -> int:
         """The number of files after segments of these sizes, at one row each."""
         segments: list[Segment] = []
         for row, size in enumerate(sizes):
-            start, level, replaced = store._place(segments, clustered=False, start=row)
+            start, level, replaced = place(segments, clustered=False, start=row)
             end = row + 1
             total = size + sum(s.bytes for s in replaced)
             segments = [s for s in segments if s not in replaced]

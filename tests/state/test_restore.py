@@ -79,7 +79,7 @@ class Life:
         found: Rows = Counter()
         for partition, worker in zip(self.reader.partitions(*self.offsets[-2:]), workers, strict=False):
             task._CACHE = self.workers[worker]
-            found += rows(pa.Table.from_batches(self.reader.read(partition), self.reader._spec.schema))
+            found += rows(pa.Table.from_batches(self.reader.read(partition), self.reader.session.spec.schema))
         return found
 
     def back_up(self) -> None:

@@ -13,17 +13,18 @@ import pytest
 
 from spark_mjoin.engine import batch as task
 from spark_mjoin.errors import StateError
-from spark_mjoin.metrics import EdgeCounts, edges_from_json, edges_to_json
+from spark_mjoin.evidence import edges_of, kept_edges
 from spark_mjoin.query.tree import layout
-from spark_mjoin.state import columns
+from spark_mjoin.state import checked_json, columns, garbage
 from spark_mjoin.state import directory as directory_module
-from spark_mjoin.state import manifests as manifests_module
-from spark_mjoin.state import store as store_module
+from spark_mjoin.state import manifest as manifest_module
+from spark_mjoin.state import segments as segments_module
 from spark_mjoin.state.directory import ChecksumStream, Directory
-from spark_mjoin.state.manifests import Manifests
-from spark_mjoin.state.operator import Segment
+from spark_mjoin.state.garbage import KEPT_VERSIONS
+from spark_mjoin.state.manifest import Manifests
+from spark_mjoin.state.segments import FAN_OUT
 from spark_mjoin.state.source_log import MERGE_FILES, DurableLog
-from spark_mjoin.state.store import FAN_OUT, KEPT_VERSIONS, StateStore
+from spark_mjoin.state.store import StateStore
 from tests.harness import CRASH, ReadAllAvailable, reader, rows, run, scripted
 
 JOIN_OF_LISTS = "SELECT a.n, b.n AS m, a.l, b.l AS o FROM a JOIN b ON a.k = b.k"
@@ -57,7 +58,7 @@ def test_files_stay_few_and_rows_stay_whole(tmp_path: Path) -> None:
     assert len(versions) == KEPT_VERSIONS
     assert not [n for n in names if n.startswith(".")]
     assert len([n for n in names if n.startswith("rows-")]) <= 2 * (3 * (FAN_OUT - 1) + KEPT_VERSIONS)
-    spec = reader({**options(count), "stateLocation": str(tmp_path)})._spec
+    spec = reader({**options(count), "stateLocation": str(tmp_path)}).session.spec
     state = load(tmp_path, spec, count)
     whole = pa.concat_tables(batches(count))
     for table in state.root.tables:
@@ -67,10 +68,10 @@ def test_files_stay_few_and_rows_stay_whole(tmp_path: Path) -> None:
 
 
 def test_large_segments_are_not_merged_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(store_module, "LARGE_BYTES", 0)
+    monkeypatch.setattr(segments_module, "LARGE_BYTES", 0)
     run(options(3 * FAN_OUT), tmp_path)
     manifest = StateStore(str(partition_directory(tmp_path).parent), 0).manifest(3 * FAN_OUT)
-    assert len(manifest["operators"][0]["segments"]) == 2 * 3 * FAN_OUT
+    assert len(manifest.root.segments) == 2 * 3 * FAN_OUT
 
 
 @pytest.mark.parametrize(("small", "room", "opened"), [(1 << 20, 1 << 20, 4), (1 << 20, 1, 8), (1, 1 << 20, 8)])
@@ -78,14 +79,14 @@ def test_the_last_small_segments_stay_open(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, small: int, room: int, opened: int
 ) -> None:
     run(options(2), tmp_path)
-    monkeypatch.setattr(store_module, "READ_BYTES", small)
-    monkeypatch.setattr(store_module, "OPEN_BYTES", room)
+    monkeypatch.setattr(segments_module, "READ_BYTES", small)
+    monkeypatch.setattr(segments_module, "OPEN_BYTES", room)
     store = StateStore(str(partition_directory(tmp_path).parent), 0)
     mapped: list[str] = []
     real = store.directory.map
     monkeypatch.setattr(store.directory, "map", lambda name: (mapped.append(name), real(name))[1])
-    segments = [Segment(**s) for s in store.manifest(2)["operators"][0]["segments"]]
-    first, second = ([b.num_rows for s in segments for _, b in store.batches(s)] for _ in range(2))
+    segments = store.manifest(2).root.segments
+    first, second = ([b.num_rows for s in segments for _, b in store.segments.batches(s)] for _ in range(2))
     assert first == second == [2, 2, 2, 2]
     assert len(mapped) == opened
 
@@ -93,19 +94,13 @@ def test_the_last_small_segments_stay_open(
 def test_edge_counts_and_results_are_kept(tmp_path: Path) -> None:
     results = run(options(5), tmp_path)
     manifest = StateStore(str(partition_directory(tmp_path).parent), 0).manifest(5)
-    assert manifest["results"] == sum(t.num_rows for t in results)
-    edges = edges_from_json(manifest["operators"][0]["edges"])
+    assert manifest.results == sum(t.num_rows for t in results)
+    edges = edges_of(manifest.root.edges)
     assert edges.keys() == {(0, frozenset({0}), 1), (1, frozenset({1}), 0)}
     counts = edges[1, frozenset({1}), 0]
     assert 9.9 < counts.probes < 10  # older batches fade: of two rows in each, by a little
     assert 0 < counts.matches == counts.kept <= counts.candidates
-    assert edges_to_json(edges) == manifest["operators"][0]["edges"]
-
-
-def test_edge_counts_without_a_context_are_no_evidence() -> None:
-    assert edges_from_json([[0, 1, 10, 5, 100], [0, [0], 1, 2.0, 1.5, 4.0, 1.0]]) == {
-        (0, frozenset({0}), 1): EdgeCounts(2.0, 1.5, 4.0, 1.0)
-    }
+    assert kept_edges(edges) == manifest.root.edges
 
 
 @pytest.mark.parametrize("memory", [None, "1", "40k"], ids=["in memory", "nothing stays in memory", "overflow"])
@@ -151,7 +146,7 @@ def test_damage_is_found_and_named(tmp_path: Path, kind: str, damage: Callable[[
     task._CACHE.clear()
     victim = max(p for p in partition_directory(tmp_path).iterdir() if p.name.startswith(kind))
     healthy = victim.read_bytes()
-    spec = reader({**options(3), "stateLocation": str(tmp_path)})._spec
+    spec = reader({**options(3), "stateLocation": str(tmp_path)}).session.spec
     damage(victim)
     if kind == "version-" and damage is damage_remove:
         assert load(tmp_path, spec, 3).version == 2  # as if the batch had never ended: rebuilt from the input
@@ -168,7 +163,7 @@ def test_an_unknown_format_is_refused_by_number(tmp_path: Path) -> None:
     body = json.loads(manifest.read_bytes().split(b" ", 1)[1])
     location = Directory(str(partition_directory(tmp_path)))
     manifest.unlink()
-    store_module.checked_json.publish(location, manifest.name, "test", {**body, "format": 99})
+    checked_json.publish(location, manifest.name, "test", json.dumps({**body, "format": 99}).encode())
     with pytest.raises(StateError, match="format 99"):
         StateStore(str(partition_directory(tmp_path).parent), 0).manifest(1)
 
@@ -180,20 +175,20 @@ def test_a_manifest_that_names_files_is_parsed_once_and_checked_every_time(
     place = partition_directory(tmp_path)
     manifests = Manifests(str(place.parent), 0)
     parsed = []
-    monkeypatch.setattr(store_module.checked_json, "parsed", lambda text, path: parsed.append(path) or json.loads(text))
-    manifests_module._files.cache_clear()
-    (named,) = manifests.files(3)
+    monkeypatch.setattr(checked_json, "parsed", lambda text, path: parsed.append(path) or json.loads(text))
+    manifest_module.parsed.cache_clear()
+    named = manifests.manifest(3).files
     assert sorted(named) == sorted(p.name for p in place.glob("rows-*"))
-    assert manifests.files(3) == (named,)
+    assert manifests.manifest(3).files == named
     assert len(parsed) == 1
-    assert manifests.files(2) != (named,)
+    assert manifests.manifest(2).files != named
     assert len(parsed) == 2
     damage_flip(place / "version-000000000003.json")
     with pytest.raises(StateError, match=r"version-000000000003.json is damaged"):
-        manifests.files(3)
+        manifests.manifest(3)
     (place / "version-000000000003.json").unlink()
     with pytest.raises(StateError, match=r"state version 3 is not in .* \(kept: 1, 2\)"):
-        manifests.files(3)
+        manifests.manifest(3)
 
 
 def test_a_missing_state_directory_is_an_error_and_not_a_fresh_start(tmp_path: Path) -> None:
@@ -333,7 +328,7 @@ def test_files_of_others_are_left_alone(tmp_path: Path) -> None:
         path.touch()
     store = StateStore(str(partition.parent), 0)
     assert store.versions() == [3, 4, 5]
-    store._collect_garbage(9, "other")
+    garbage.collect(store, 9, "other")
     assert DurableLog(str(tmp_path), 0, "orders").read(0, 1) == [{"n": 0}]
     assert all(path.exists() for path in foreign)
 
@@ -360,7 +355,7 @@ def test_a_damaged_version_that_no_batch_needs_does_not_end_the_query(
     names = sorted(p.name for p in partition_directory(tmp_path).iterdir())
     assert [n for n in names if n.startswith("version-")] == [f"version-{v:012d}.json" for v in (6, 7, 8)]
     store = StateStore(str(partition_directory(tmp_path).parent), 0)
-    needed = {s["name"] for v in (6, 7, 8) for s in store.manifest(v)["operators"][0]["segments"]}
+    needed = {s.name for v in (6, 7, 8) for s in store.manifest(v).root.segments}
     assert needed == {n for n in names if n.startswith("rows-")}
 
 
@@ -372,7 +367,7 @@ def test_leftovers_of_attempts_that_were_cut_off_are_removed(tmp_path: Path) -> 
         (directory / f".tmp-rows-000000000001-0-1-{attempt}.arrow").touch()
         (directory / f".tmp-{attempt}-version-000000000001.json").touch()
     store = StateStore(str(directory.parent), 0)
-    store._collect_garbage(2, "other")
+    garbage.collect(store, 2, "other")
     assert len(list(directory.glob(".tmp-*"))) == 6  # an attempt at version 1 may still be under way
-    store._collect_garbage(3, "other")
+    garbage.collect(store, 3, "other")
     assert list(directory.glob(".tmp-*")) == []

@@ -16,7 +16,7 @@ import org.apache.spark.util.CollectionAccumulator;
  * added later.
  */
 final class TaskReports {
-  /** The number under which {@code doors/reader.py} reports; others may use the same channel. */
+  /** The number under which {@code doors/worker.py} reports; others may use the same channel. */
   private static final long NUMBER = -77001;
 
   private TaskReports() {}

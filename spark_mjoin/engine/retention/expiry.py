@@ -25,15 +25,17 @@ from collections.abc import Collection, Iterable
 
 import numpy as np
 
+from spark_mjoin.counts import BatchCounts, Dropped
 from spark_mjoin.engine.disk import Part
 from spark_mjoin.join.windows import horizons
-from spark_mjoin.metrics import BatchCounts
 from spark_mjoin.model import LAZY, Array, Expiry
 from spark_mjoin.state.buckets import BUCKETS
 from spark_mjoin.state.columns import fixed_values
 from spark_mjoin.state.operator import OperatorState
 from spark_mjoin.state.residency import NEVER
-from spark_mjoin.state.store import StateStore, arrived_of
+from spark_mjoin.state.segments import arrived_of
+from spark_mjoin.state.store import StateStore
+from spark_mjoin.state.stored import buckets_of
 
 
 def begin(state: OperatorState, plan: Expiry, counts: BatchCounts) -> None:
@@ -91,7 +93,7 @@ def from_memory(state: OperatorState, counts: BatchCounts, inputs: Collection[in
             state.progress.looked[number] = horizon
             free = ~(debt if number in state.groups.main else np.full(BUCKETS, debt.any()))
             chosen = np.flatnonzero(free & (state.groups.disk[number] == 0))
-            counts.rows_purged += drop(state, number, chosen, horizon)
+            counts.dropped += Dropped(purged=drop(state, number, chosen, horizon))
 
 
 def after_pass(state: OperatorState, store: StateStore, buckets: Iterable[int], counts: BatchCounts) -> None:
@@ -103,7 +105,7 @@ def after_pass(state: OperatorState, store: StateStore, buckets: Iterable[int], 
             continue
         chosen = np.array(sorted(buckets)) if number in state.groups.main else np.arange(BUCKETS)
         on_disk = _expired_on_disk(state, store, number, chosen, horizon)
-        counts.rows_purged += drop(state, number, chosen, horizon, on_disk)
+        counts.dropped += Dropped(purged=drop(state, number, chosen, horizon, on_disk))
 
 
 def _expired_on_disk(state: OperatorState, store: StateStore, number: int, buckets: Array, horizon: int) -> Array:
@@ -114,7 +116,7 @@ def _expired_on_disk(state: OperatorState, store: StateStore, number: int, bucke
     column = state.spec.inputs[number].stored[window.position].field
     some = tuple(int(b) for b in buckets if state.groups.disk[number, b])
     for batch in Part(number, some).read(state, store) if some else ():
-        own = store.buckets_of(state, number, batch)
+        own = buckets_of(state, number, batch)
         old = fixed_values(batch.column(column), np.int64) <= horizon
         old &= state.residency.flushed(number, own, arrived_of(batch)) != NEVER
         out += np.bincount(own[old], minlength=BUCKETS)

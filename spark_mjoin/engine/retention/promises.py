@@ -16,11 +16,11 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from spark_mjoin.counts import BatchCounts, Promised
 from spark_mjoin.errors import PromiseError
 from spark_mjoin.join.completion import View
 from spark_mjoin.join.keys import decode
 from spark_mjoin.join.punctuations import Delivered, Said, read, separate
-from spark_mjoin.metrics import BatchCounts
 from spark_mjoin.model import HIGH, LOW, MARK, Array, JoinSpec
 from spark_mjoin.state.buckets import BUCKETS
 from spark_mjoin.state.keysets import FIRST, LAST, ByteSet, Keys, KeySet, WordSet, ordered
@@ -64,7 +64,7 @@ def arriving(
     marked, data = separate(input, batch)
     said = None if marked is None else read(spec, number, batch, marked, share)
     if said is not None and share[0] == 0:
-        counts.punctuations += said.rows
+        counts.promised += Promised(punctuations=said.rows)
     delivered = None
     if input.clustered or input.ordered or verify != "off":
         delivered = Delivered(spec, number, data, share)
@@ -78,7 +78,7 @@ def arriving(
             return found if known is None else found | known.contains(keys)
 
         broken = delivered.broken(state.promises, said, at, present)
-        counts.promises_broken += len({int(row) for rows in broken.values() for row in rows})
+        counts.promised += Promised(broken=len({int(row) for rows in broken.values() for row in rows}))
         if broken and verify == "fail":
             name, rows = min(broken.items(), key=lambda entry: int(entry[1][0]))
             raise PromiseError(

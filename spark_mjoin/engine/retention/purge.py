@@ -32,9 +32,9 @@ from collections.abc import Iterable, Sequence
 import numpy as np
 import pyarrow as pa
 
+from spark_mjoin.counts import BatchCounts, Dropped, Promised
 from spark_mjoin.engine.disk import Part
 from spark_mjoin.join.completion import Completion, View
-from spark_mjoin.metrics import BatchCounts
 from spark_mjoin.model import LAZY, Array, JoinSpec, Purging
 from spark_mjoin.state.buckets import BUCKETS, bucket_class, of_hashes
 from spark_mjoin.state.columns import hash_array
@@ -55,7 +55,9 @@ from spark_mjoin.state.keysets import (
 from spark_mjoin.state.operator import OperatorState
 from spark_mjoin.state.promises import Classes, Promises, common, minus
 from spark_mjoin.state.residency import NEVER
-from spark_mjoin.state.store import StateStore, arrived_of
+from spark_mjoin.state.segments import arrived_of
+from spark_mjoin.state.store import StateStore
+from spark_mjoin.state.stored import buckets_of
 
 WORTH_MOVING = 8  # rows of an input for each that leaves, up to which those that stay are moved for its sake
 MOST_SINGLE = 1 << 16  # keys of a range that are looked at one by one
@@ -77,7 +79,7 @@ def drops(state: OperatorState, number: int, start: int) -> Array | None:
 def drop_last(state: OperatorState, number: int, start: int, gone: Array, counts: BatchCounts) -> None:
     """Forget rows of the last that have come."""
     _note_unique(state, number, start, gone)
-    counts.rows_dropped += state.drop_last(number, start, gone)
+    counts.dropped += Dropped(unmatched=state.drop_last(number, start, gone))
 
 
 def is_due(state: OperatorState, plan: Purging) -> bool:
@@ -133,7 +135,7 @@ def sweep(state: OperatorState, plan: Purging, counts: BatchCounts, all_of_them:
                 keys = chosen(views[number].joint(_all_classes(state.spec, number)), saved)
                 state.purged[number].add(distinct(keys), state.residency.events)
                 _note_unique(state, number, 0, leaves)
-                counts.rows_purged += state.drop(number, leaves)
+                counts.dropped += Dropped(purged=state.drop(number, leaves))
                 counts.purging.moves += state.tables[number].rows
         views = _views(state)
     rows = sum(table.rows for table in state.tables)
@@ -179,7 +181,8 @@ def after_pass(
         state.residency.events += 1
         state.purged[number].add(keys, state.residency.events)
         _promise_unique(state, number, view, leaves)
-        counts.rows_purged += state.drop(number, among(state.tables[number].joint_keys(), keys), on_disk)
+        gone = among(state.tables[number].joint_keys(), keys)
+        counts.dropped += Dropped(purged=state.drop(number, gone, on_disk))
         views[number] = _without(view, leaves)
     gather(state, views)
     _forget(state, plan, views, counts)
@@ -198,7 +201,7 @@ def _stored(state: OperatorState, store: StateStore, number: int, buckets: Array
     }
     own, flushed = [np.empty(0, np.uint8)], [np.empty(0, np.bool_)]
     for batch in part.read(state, store):
-        own.append(store.buckets_of(state, number, batch))
+        own.append(buckets_of(state, number, batch))
         flushed.append(state.residency.flushed(number, own[-1], arrived_of(batch)) != NEVER)
         for c, ordinal in input.keys:
             found[c].append(keys_of(batch.column(input.stored[ordinal].field), spec.classes[c]))
@@ -361,7 +364,7 @@ def _forget(state: OperatorState, plan: Purging, views: Sequence[View], counts: 
     if plan.verify == "off":
         _forget_the_useless(state, views)
     if plan.room_bytes is not None:
-        counts.promises_forgotten += state.promises.forget_oldest(plan.room_bytes)
+        counts.promised += Promised(forgotten=state.promises.forget_oldest(plan.room_bytes))
 
 
 def _forget_the_useless(state: OperatorState, views: Sequence[View]) -> None:

@@ -22,8 +22,8 @@ from collections.abc import Sequence
 
 import numpy as np
 
+from spark_mjoin.counts import BatchCounts, Dropped
 from spark_mjoin.engine.retention import expiry
-from spark_mjoin.metrics import BatchCounts
 from spark_mjoin.model import Room
 from spark_mjoin.state.buckets import BUCKETS
 from spark_mjoin.state.operator import OperatorState
@@ -76,7 +76,7 @@ def _shorten(state: OperatorState, number: int, kept: float, counts: BatchCounts
     gone = max(1, int(np.ceil((1 - kept) * positions.size)))
     last = int(np.partition(positions, gone - 1)[gone - 1])
     state.progress.shorten(number, last)
-    counts.rows_shrunk += expiry.drop(state, number, np.arange(BUCKETS), last)
+    counts.dropped += Dropped(shrunk=expiry.drop(state, number, np.arange(BUCKETS), last))
     if state.sample is not None:
         sampled = state.sample.tables[number]
         at = sampled.position(state.sample.window(number).position)

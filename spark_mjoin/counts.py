@@ -1,0 +1,191 @@
+"""What one batch did in one partition: counted by its task, kept by its manifest, shown to people.
+
+    BatchCounts ──> Taken, Held     what the planner learns from (evidence)
+               └──> Done, Standing  what people read besides (metrics)
+
+`Done` is what the batch did, so it can be added up over partitions, and is nothing where a batch does nothing.
+`Standing` is how things are after it, and holds on until the next one.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass, field
+from typing import Protocol, Self, TypeVar
+
+from spark_mjoin.evidence import Held, Taken, WorkCounts
+
+
+class _Sized(Protocol):
+    @property
+    def num_rows(self) -> int: ...
+
+
+Counted = TypeVar("Counted", bound=_Sized)
+
+
+class Summed:
+    """Figures that are added up one by one."""
+
+    def __add__(self, other: Self) -> Self:
+        return type(self)(
+            *(mine + theirs for mine, theirs in zip(vars(self).values(), vars(other).values(), strict=True))
+        )
+
+
+@dataclass(frozen=True)
+class Phase(Summed):
+    rows: int = 0  # results
+    probes: int = 0
+
+
+@dataclass(frozen=True)
+class Operations(Summed):
+    hashes: int = 0
+    moves: int = 0
+    comparisons: int = 0
+
+
+@dataclass(frozen=True)
+class Evicted(Summed):
+    flushes: int = 0
+    rows: int = 0
+    bytes: int = 0
+
+
+@dataclass(frozen=True)
+class Dropped(Summed):
+    """Rows that left for good, or never came into the state, by the reason."""
+
+    late: int = 0
+    shed: int = 0
+    purged: int = 0
+    unmatched: int = 0  # that arrived and were never stored, since nothing that comes can match them
+    shrunk: int = 0
+
+
+@dataclass(frozen=True)
+class Promised(Summed):
+    punctuations: int = 0  # that arrived; counted by the first partition
+    broken: int = 0
+    forgotten: int = 0  # keys and ranges of keys, because there was no room for more
+
+
+@dataclass(frozen=True)
+class Recall(Summed):
+    """Results that arrivals completed, emitted or pending, and those that they would have completed besides."""
+
+    completed: float = 0.0
+    lost: float = 0.0  # because rows were shed or dropped
+
+
+@dataclass(frozen=True)
+class Done(Summed):
+    """What a batch did, as people read it."""
+
+    memory_to_memory: Phase = Phase()
+    disk_to_memory: Phase = Phase()
+    disk_to_disk: Phase = Phase()
+    operations: Operations = Operations()
+    evicted: Evicted = Evicted()
+    dropped: Dropped = Dropped()
+    promised: Promised = Promised()
+    recall: Recall = Recall()
+    rows_waited: int = 0  # that others of their input overtook
+    peak_bytes: int = 0  # the most that was accounted for at any time
+    cache_hits: int = 0  # 1 when the state was there in the worker, as the batch needs it
+
+
+@dataclass(frozen=True)
+class Standing:
+    """How things are after a batch, as people read it."""
+
+    disk_bytes: int = 0
+    sample_bytes: int = 0  # of the sample that estimates are made from
+    rows_deferred: int = 0
+    expected_results: float = 0.0  # what the rows so far are expected to give in all
+    windows: tuple[tuple[int, bool], ...] = ()  # effective, and whether in rows; none: as given
+    fractions: tuple[float, ...] = ()  # per input, how much of it was let in
+    kept_weights: tuple[float, ...] = ()  # per input, its rows in the state as if nothing had been shed
+
+
+@dataclass
+class PhaseCounts:
+    """What one phase does in one batch."""
+
+    rows: int = 0  # results
+    seconds: float = 0.0  # without the time that it waited for results to be taken
+    peak_bytes: int = 0  # the most that its own tables needed, besides the rows in memory
+    work: WorkCounts = field(default_factory=WorkCounts)
+
+    def timed(self, batches: Iterable[Counted], clock: Callable[[], float]) -> Iterator[Counted]:
+        """Pass results on, counting them and the time that they took."""
+        started = clock()
+        for results in batches:
+            self.rows += results.num_rows
+            self.seconds += clock() - started
+            yield results
+            started = clock()
+        self.seconds += clock() - started
+
+    @property
+    def ms(self) -> int:
+        return round(1000 * self.seconds)
+
+
+@dataclass
+class BatchCounts:
+    """What a task counts while it runs a batch, and how things are when it ends."""
+
+    rows_in: list[int]  # per input, rows that reached the state
+    began: float = 0.0  # when the task began, in seconds since 1970
+    memory_to_memory: PhaseCounts = field(default_factory=PhaseCounts)
+    disk_to_memory: PhaseCounts = field(default_factory=PhaseCounts)
+    disk_to_disk: PhaseCounts = field(default_factory=PhaseCounts)
+    below: dict[int, WorkCounts] = field(default_factory=dict)  # of arrivals, per operator of the plan under the root
+    purging: WorkCounts = field(default_factory=WorkCounts)  # of looking through rows and moving those that stay
+    evicted: Evicted = Evicted()
+    dropped: Dropped = Dropped()
+    promised: Promised = Promised()
+    recall: Recall = Recall()
+    rows_waited: int = 0
+    peak_bytes: int = 0
+    cache_hits: int = 0
+    held: Held = Held()  # when the batch ends
+    standing: Standing = Standing()
+
+    @property
+    def phases(self) -> tuple[PhaseCounts, PhaseCounts, PhaseCounts]:
+        return self.memory_to_memory, self.disk_to_memory, self.disk_to_disk
+
+    @property
+    def rows_out(self) -> int:
+        return sum(phase.rows for phase in self.phases)
+
+    def work(self, operator: int = 0) -> WorkCounts:
+        """Of arrivals at one operator of the plan: the planner learns from these."""
+        return self.below.setdefault(operator, WorkCounts()) if operator else self.memory_to_memory.work
+
+    def taken(self) -> Taken:
+        """What the planner learns from."""
+        return Taken(tuple(self.rows_in), self.began, *(phase.ms for phase in self.phases))
+
+    def done(self) -> Done:
+        """What people read."""
+        in_memory, to_memory, to_disk = (Phase(phase.rows, phase.work.probes) for phase in self.phases)
+        below = Phase(probes=sum(work.probes for work in self.below.values()))
+        works = (*(phase.work for phase in self.phases), *self.below.values(), self.purging)
+        operations = (Operations(work.hashes, work.moves, work.comparisons) for work in works)
+        return Done(
+            in_memory + below,
+            to_memory,
+            to_disk,
+            sum(operations, Operations()),
+            self.evicted,
+            self.dropped,
+            self.promised,
+            self.recall,
+            self.rows_waited,
+            self.peak_bytes,
+            self.cache_hits,
+        )

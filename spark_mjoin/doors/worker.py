@@ -1,0 +1,95 @@
+"""What a Python worker of Spark does around a task of `engine.batch`: connections, garbage, and the report to the jar.
+
+Imports the engine only to run it: the driver's processes import this module too, and start the sooner without it.
+"""
+
+from __future__ import annotations
+
+import atexit
+import gc
+import os
+import socket
+import stat
+import uuid
+from collections.abc import Iterator
+from contextlib import suppress
+from functools import cache
+from pathlib import Path
+
+import pyarrow as pa
+from pyspark.accumulators import AccumulatorParam, _deserialize_accumulator
+
+from spark_mjoin import metrics
+from spark_mjoin.model import JoinSpec
+from spark_mjoin.redaction import Secrets
+from spark_mjoin.state.manifest import Manifests
+from spark_mjoin.task import PartitionTask
+
+SENT_AHEAD_BYTES = 4 << 20  # of results that Spark has not read yet
+TASK_REPORT = -77001  # the number of the accumulator that jvm-shim/src/sparkmjoin/TaskReports.java listens to
+
+
+def run(task: PartitionTask) -> Iterator[pa.RecordBatch]:
+    """The results of a task."""
+    from spark_mjoin.engine import batch
+
+    tune_connections()
+    with secrets_of(task.spec, task.location).kept():
+        yield from batch.run(task, uuid.uuid4().hex)
+    freeze_gc()
+
+
+def secrets_of(spec: JoinSpec, location: str | None = None) -> Secrets:
+    """What no error may show."""
+    given = [option for source in spec.sources for option in source.options]
+    return Secrets.of([*given, ("stateLocation", location)])
+
+
+@cache
+def tune_connections() -> None:
+    """Let this worker's connections to Spark send small messages at once, and large ones without waiting for Spark.
+
+    A task begins and ends with several small messages; by default each waits for more to go with it, which costs a
+    micro-batch some milliseconds. Results are large; where the connection has room for a few batches of them, the next
+    one is joined while Spark still reads the last. The system may give less room: Linux, what net.core.wmem_max says.
+    """
+    descriptors = Path("/proc/self/fd")
+    if not descriptors.is_dir():  # not Linux: it is a little slower there
+        return
+    for descriptor in [int(path.name) for path in descriptors.iterdir()]:
+        with suppress(OSError):  # the descriptor of the listing itself is closed by now
+            if stat.S_ISSOCK(os.fstat(descriptor).st_mode):
+                with socket.socket(fileno=os.dup(descriptor)) as connection:
+                    connection.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, SENT_AHEAD_BYTES)
+                    if connection.family in (socket.AF_INET, socket.AF_INET6):
+                        connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+
+
+@cache
+def freeze_gc() -> None:
+    """At the end of this worker's first task: what is there now need not be looked through for garbage again.
+
+    Spark's workers collect garbage after every task. With all that the engine imports and compiles, that takes a core
+    while Spark plans the next batch, and holds up that batch's task.
+    """
+    gc.collect()
+    gc.freeze()
+    atexit.register(gc.unfreeze)  # what is left at the end goes in good order
+
+
+class _Replaced(AccumulatorParam[dict[str, int]]):
+    """A value that is said once."""
+
+    def zero(self, value: dict[str, int]) -> dict[str, int]:
+        return {}
+
+    def addInPlace(self, value1: dict[str, int], value2: dict[str, int]) -> dict[str, int]:
+        return value2
+
+
+def report_to_jar(task: PartitionTask) -> None:
+    """At the end of a task: what its partition has committed, for the scan node in the Spark UI."""
+    assert task.location is not None
+    manifest = Manifests(task.location, task.partition).manifest(task.ledger.next_version)
+    counted = metrics.summable(metrics.report([manifest], [i.alias for i in task.spec.inputs]))
+    _deserialize_accumulator(TASK_REPORT, {}, _Replaced()).add(counted)

@@ -1,0 +1,140 @@
+"""The plan of one batch: everything that was decided about how it runs, as frozen data, and its JSON.
+
+Decided on the driver and recorded with the batch (DESIGN, invariant 3): a replay must do the same, with whatever
+options the query is started then. It must flush at the same points, store the same intermediate results, and do the
+same disk work. A record without a plan means that all inputs are in one MJoin and everything stays in memory.
+
+One plan is for all partitions. What it says about memory is what each of them may have, so it is the same for all; the
+disk work is listed by partition, and a partition asks for its own.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+from spark_mjoin.model import Access, DiskWork, Expiry, Purging, Room, Schedule, Settings, Tree
+from spark_mjoin.query import tree as trees
+
+Orders = tuple[tuple[tuple[int, ...] | None, ...], ...]  # per operator and member, the members that it probes
+
+
+@dataclass(frozen=True)
+class Overflow:
+    """How a batch keeps to its memory with the help of a disk."""
+
+    memory_bytes: int | None  # of each partition; None: no limit any more, but there is disk work left
+    flush: str
+    blocking_rows: int
+    fuel_bytes: int
+    work: tuple[tuple[DiskWork, ...], ...] = ()  # of each partition; none: there is nothing to do
+    waiting: tuple[str, ...] = ()  # sources that are not read on, for the sake of disk work
+    earned: int = 0  # bytes of urgent disk work that arrivals have earned in a partition and that are left
+
+    @staticmethod
+    def of(settings: Settings) -> Overflow:
+        """As the options say, before there is disk work."""
+        return Overflow(settings.share_bytes, settings.flush, settings.blocking_rows, settings.fuel_bytes)
+
+    def work_of(self, partition: int) -> tuple[DiskWork, ...]:
+        return self.work[partition] if self.work else ()
+
+    def to_json(self) -> dict[str, Any]:
+        out: dict[str, Any] = {
+            "memory": self.memory_bytes,
+            "flush": self.flush,
+            "blocking": self.blocking_rows,
+            "fuel": self.fuel_bytes,
+            "work": [[[list(w.buckets), w.visited, w.urgent, w.operator] for w in of] for of in self.work],
+        }
+        out |= {"earned": self.earned} if self.earned else {}
+        return out | ({"waiting": list(self.waiting)} if self.waiting else {})
+
+    @staticmethod
+    def from_json(body: Mapping[str, Any]) -> Overflow:
+        work = tuple(tuple(DiskWork(tuple(buckets), *rest) for buckets, *rest in of) for of in body["work"])
+        waiting, earned = tuple(body.get("waiting", ())), body.get("earned", 0)
+        return Overflow(body["memory"], body["flush"], body["blocking"], body["fuel"], work, waiting, earned)
+
+
+@dataclass(frozen=True)
+class Plan:
+    tree: Tree
+    orders: Orders = ()
+    overflow: Overflow | None = None  # how to keep to a budget; None: everything stays in memory
+    expiry: Expiry | None = None  # None: no input has a window
+    purging: Purging | None = None  # None: no input promises anything
+    access: tuple[Access, ...] = ()  # per operator; none: no direction scans
+    admission: tuple[int, ...] | None = None  # per input, how much of WHOLE is let in; None: everything
+    room: Room | None = None  # None: no limit, or one that `overflow` has
+    schedule: Schedule = Schedule()
+    alike_since: int = 0  # the first version whose batch, and all since, had these watermarks and this admission
+
+    def after(self, before: Plan, version: int) -> Plan:
+        """This plan as that of the batch that makes `version`, next to one with the plan `before`."""
+        marks, marks_before = (None if p.expiry is None else p.expiry.watermarks for p in (self, before))
+        same = marks == marks_before and self.admission == before.admission
+        return replace(self, alike_since=before.alike_since if same else version)
+
+    def for_partition(self, partition: int) -> Plan:
+        """The same plan without the disk work of others: every task carries it, and there may be hundreds of them."""
+        if self.overflow is None or not any(self.overflow.work):
+            return self
+        own = tuple(work if p == partition else () for p, work in enumerate(self.overflow.work))
+        return replace(self, overflow=replace(self.overflow, work=own))
+
+    # --- JSON ------------------------------------------------------------------------------------------------
+
+    def to_json(self, inputs: int) -> dict[str, Any]:
+        """Of a join of so many inputs; empty where nothing is out of the ordinary."""
+        out: dict[str, Any] = {}
+        if self.tree != trees.single(inputs):
+            out["tree"] = self.tree
+        if any(order is not None for of in self.orders for order in of):
+            out["orders"] = self.orders
+        if any(self.access):
+            out["access"] = self.access
+        if self.overflow is not None:
+            out["overflow"] = self.overflow.to_json()
+        if self.expiry is not None:
+            out["windows"] = {"watermarks": list(self.expiry.watermarks), "active": self.expiry.active}
+        if self.purging is not None:
+            out["purging"] = dict(vars(self.purging))
+        if self.admission is not None:
+            out["admission"] = list(self.admission)
+        if self.room is not None:
+            out["room"] = {"memory": self.room.memory_bytes, "parts": self.room.parts}
+        if self.schedule != Schedule():
+            out["schedule"] = dict(vars(self.schedule))
+        if self.alike_since:
+            out["alikeSince"] = self.alike_since
+        return out
+
+    @staticmethod
+    def from_json(body: Mapping[str, Any], inputs: int) -> Plan:
+        return Plan(
+            trees.from_json(body["tree"]) if "tree" in body else trees.single(inputs),
+            tuple(tuple(None if o is None else tuple(o) for o in of) for of in body.get("orders", ())),
+            Overflow.from_json(body["overflow"]) if "overflow" in body else None,
+            _expiry(body["windows"]) if "windows" in body else None,
+            Purging(**body["purging"]) if "purging" in body else None,
+            tuple(tuple((origin, target) for origin, target in of) for of in body.get("access", ())),
+            tuple(body["admission"]) if "admission" in body else None,
+            _room(body["room"]) if "room" in body else None,
+            _schedule(body["schedule"]) if "schedule" in body else Schedule(),
+            body.get("alikeSince", 0),
+        )
+
+
+def _expiry(body: Mapping[str, Any]) -> Expiry:
+    return Expiry(tuple(body["watermarks"]), body["active"])
+
+
+def _room(body: Mapping[str, Any]) -> Room:
+    parts: Sequence[float] | None = body["parts"]
+    return Room(body["memory"], None if parts is None else tuple(parts))
+
+
+def _schedule(body: Mapping[str, Any]) -> Schedule:
+    return Schedule(body["streams"], tuple(body["order"]), tuple(body["quotas"]), body["tuples"])

@@ -1,0 +1,178 @@
+"""Frozen types as JSON, and back: the one way from a manifest to its text.
+
+A dataclass is an object with its fields by name; a field that has its default is left out. A NamedTuple is a list,
+for what there is much of. What is read must be exactly of its type: a field that is missing, unknown or of another
+kind is an `Unreadable` that says where.
+
+Decoders are made once for each type, from its annotations, so that reading is about as fast as parsing.
+"""
+
+from __future__ import annotations
+
+import types
+from collections.abc import Callable
+from dataclasses import MISSING, Field, fields, is_dataclass
+from functools import cache
+from typing import Any, Union, get_args, get_origin, get_type_hints
+
+Decoder = Callable[[Any], Any]
+
+
+class Unreadable(Exception):
+    """What was read is not of its type; `where` in it, the outermost name last."""
+
+    def __init__(self, what: str) -> None:
+        super().__init__(what)
+        self.where: list[str] = []
+
+    def __str__(self) -> str:
+        place = "".join(reversed(self.where)).removeprefix(".")
+        return f"{place}: {self.args[0]}" if place else str(self.args[0])
+
+
+def plain(record: Any) -> Any:
+    """A record as json.dumps takes it, which asks again for the records inside."""
+    if isinstance(record, bytes):
+        return {"bytes": record.hex()}
+    kind: Any = type(record)
+    values = vars(record)
+    return {name: values[name] for name, default in _defaults(kind) if values[name] != default}
+
+
+@cache
+def _defaults(record: Any) -> tuple[tuple[str, Any], ...]:
+    return tuple((f.name, _default(f)) for f in fields(record))
+
+
+def _default(of: Field[Any]) -> Any:
+    return of.default if of.default_factory is MISSING else of.default_factory()
+
+
+@cache
+def decoder(of: Any) -> Decoder:
+    """What turns parsed JSON into a type."""
+    if of is Any:
+        return lambda value: value
+    if of in _SCALARS:
+        return _scalar(*_SCALARS[of])
+    if is_dataclass(of):
+        return _record(of)
+    if isinstance(of, type) and issubclass(of, tuple) and hasattr(of, "_fields"):
+        return _named_tuple(of)
+    origin, args = get_origin(of), get_args(of)
+    if origin is tuple:
+        return _many(args[0]) if args[-1] is Ellipsis else _several(args)
+    if origin is dict:
+        return _scalar("an object", dict)
+    assert origin in (types.UnionType, Union), of
+    return _union(args)
+
+
+_SCALARS: dict[Any, tuple[Any, ...]] = {
+    int: ("a whole number", int),
+    float: ("a number", float, int),
+    bool: ("true or false", bool),
+    str: ("text", str),
+    types.NoneType: ("null", types.NoneType),
+}
+
+
+def _scalar(name: str, *kinds: type) -> Decoder:
+    allowed = frozenset(kinds)
+
+    def decode(value: Any) -> Any:
+        if type(value) not in allowed:
+            raise Unreadable(f"{_short(value)} is not {name}")
+        return value
+
+    return decode
+
+
+def _bytes(value: Any) -> bytes:
+    if type(value) is not dict or set(value) != {"bytes"}:
+        raise Unreadable(f"{_short(value)} is not bytes")
+    return bytes.fromhex(value["bytes"])
+
+
+def _record(of: Any) -> Decoder:
+    hints = get_type_hints(of)
+    known = {f.name: f.metadata.get("decoder") or decoder(hints[f.name]) for f in fields(of)}
+    required = {f.name for f in fields(of) if f.default is MISSING and f.default_factory is MISSING}
+
+    def decode(body: Any) -> Any:
+        if type(body) is not dict:
+            raise Unreadable(f"{_short(body)} is not an object")
+        if not required <= body.keys():
+            raise Unreadable(f"'{min(required - body.keys())}' is missing")
+        values = {}
+        for name, value in body.items():
+            if name not in known:
+                raise Unreadable(f"'{name}' is unknown")
+            try:
+                values[name] = known[name](value)
+            except Unreadable as e:
+                e.where.append(f".{name}")
+                raise
+        return of(**values)
+
+    return decode
+
+
+def _named_tuple(of: Any) -> Decoder:
+    hints = get_type_hints(of)
+    decode_all = _several(tuple(hints[name] for name in of._fields))
+    return lambda values: of._make(decode_all(values))
+
+
+def _several(kinds: tuple[Any, ...]) -> Decoder:
+    decoders = tuple(decoder(kind) for kind in kinds)
+
+    def decode(values: Any) -> tuple[Any, ...]:
+        if type(values) is not list or len(values) != len(decoders):
+            raise Unreadable(f"{_short(values)} is not a list of {len(decoders)}")
+        return tuple([one(value) for one, value in zip(decoders, values, strict=True)])
+
+    return decode
+
+
+def _many(kind: Any) -> Decoder:
+    if kind in _SCALARS:
+        name, *allowed = _SCALARS[kind]
+        kinds = frozenset(allowed)
+
+        def decode_scalars(values: Any) -> tuple[Any, ...]:
+            if type(values) is not list or not kinds.issuperset(map(type, values)):
+                raise Unreadable(f"{_short(values)} is not a list, each of which is {name}")
+            return tuple(values)
+
+        return decode_scalars
+    one = decoder(kind)
+
+    def decode(values: Any) -> tuple[Any, ...]:
+        if type(values) is not list:
+            raise Unreadable(f"{_short(values)} is not a list")
+        out = []
+        try:
+            for value in values:
+                out.append(one(value))
+        except Unreadable as e:
+            e.where.append(f"[{len(out)}]")
+            raise
+        return tuple(out)
+
+    return decode
+
+
+def _union(kinds: tuple[Any, ...]) -> Decoder:
+    """One of several types, which JSON tells apart."""
+    others = [kind for kind in kinds if kind is not types.NoneType]
+    if len(others) == 1:
+        one = decoder(others[0])
+        return lambda value: None if value is None else one(value)
+    assert set(kinds) <= {int, bytes, types.NoneType}, kinds
+    return lambda value: value if value is None or type(value) is int else _bytes(value)
+
+
+def _short(value: Any) -> str:
+    text = repr(value)
+    return text if len(text) <= 40 else f"{text[:40]}..."

@@ -1,0 +1,63 @@
+"""What one join partition gets to do in one batch: the task that travels to an executor, and the ledger in it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Protocol
+
+from spark_mjoin.model import JoinSpec, Position, Range
+from spark_mjoin.plan import Plan
+
+
+class Ledger(Protocol):
+    """Which version of the state a task starts from, which one it makes, and by which plan.
+
+    It must say the same whenever the batch is run again: what it says was recorded before the batch first ran.
+    """
+
+    @property
+    def version(self) -> int:
+        """Of the state that the task starts from."""
+
+    @property
+    def next_version(self) -> int:
+        """Of the state that it commits."""
+
+    @property
+    def plan(self) -> Plan:
+        """Of the batch, with the disk work of the task's partition."""
+
+    @property
+    def plan_before(self) -> Plan | None:
+        """Of the batch before, should that have to be made up for; None where there is none."""
+
+
+@dataclass(frozen=True)
+class Step:
+    """A ledger that was recorded as data: from one version of a query to the next."""
+
+    version: int
+    next_version: int
+    plan: Plan
+    plan_before: Plan | None = None
+
+
+@dataclass(frozen=True)
+class PartitionTask:
+    """All that one partition needs to know for one batch; travels inside Spark's input partition."""
+
+    spec: JoinSpec
+    partition: int
+    partitions: int
+    ledger: Ledger
+    start: Mapping[str, Position]  # source alias -> position at the version that the task starts from
+    end: Mapping[str, Position]
+    ranges: Mapping[str, list[Range]]  # source alias -> rows between start and end
+    location: str | None = field(default=None, repr=False)  # of the query's state; None: a batch read, which keeps none
+    memory_bytes: int | None = None  # the partition's budget where exceeding it is an error
+    compression: str | None = None  # of segments
+
+    @property
+    def share(self) -> tuple[int, int]:
+        return self.partition, self.partitions
