@@ -34,7 +34,7 @@ from spark_mjoin.metrics import BatchCounts
 from spark_mjoin.model import IN_STEP, BatchPlan, Expiry, JoinSpec, OverflowPlan, Purging, Schedule
 from spark_mjoin.query import tree as trees
 from spark_mjoin.query.graph import plan_join
-from spark_mjoin.sources.file_formats import BATCH_ROWS
+from spark_mjoin.sources.decoding.batches import BATCH_ROWS
 from spark_mjoin.state.partition import PartitionState
 from spark_mjoin.state.store import StateStore
 
