@@ -25,13 +25,15 @@ import pyarrow as pa
 
 from benchmarks.paper.punctuations import RECORDS, news_and_access
 from benchmarks.workloads import WORKLOADS
-from spark_mjoin.config import PURGE_EVERY, Options, parse_bytes
+from spark_mjoin.config import Options
+from spark_mjoin.config.settings import PURGE_EVERY
 from spark_mjoin.driver.scheduling import QUOTA_ROWS, SMALL_QUOTA_ROWS
 from spark_mjoin.engine import schedule as schedules
 from spark_mjoin.engine.pipeline import Pipeline
 from spark_mjoin.engine.retention import promises
 from spark_mjoin.metrics import BatchCounts
 from spark_mjoin.model import IN_STEP, BatchPlan, Expiry, JoinSpec, OverflowPlan, Purging, Schedule
+from spark_mjoin.quantities import parse_bytes
 from spark_mjoin.query import tree as trees
 from spark_mjoin.query.graph import plan_join
 from spark_mjoin.sources.decoding.batches import BATCH_ROWS

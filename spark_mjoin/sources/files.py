@@ -44,7 +44,7 @@ from spark_mjoin.sources.decoding.parquet import Parquet
 from spark_mjoin.sources.discovery import Backlog, Place, by_age, logged
 from spark_mjoin.sources.globs import compiled
 from spark_mjoin.sources.options import Options
-from spark_mjoin.sources.protocol import Limits, SourceLog, Survey
+from spark_mjoin.sources.protocol import LIMITS, Limits, SourceLog, Survey
 from spark_mjoin.sources.storage import FileStat, exists, is_glob, storage
 from spark_mjoin.sources.survey import rate, rows_in
 from spark_mjoin.sources.taking import Taking
@@ -60,7 +60,7 @@ class FileSource:
     OPTIONS: tuple[str, ...] = (
         "path", "schema", "failOnDataLoss", "latestFirst", "recursiveFileLookup", "pathGlobFilter",
     )  # fmt: skip
-    LIMITS = ("maxRowsPerTrigger", "maxFilesPerTrigger", "maxBytesPerTrigger")
+    LIMITS = LIMITS
 
     def __init__(self, alias: str, options: Options, format: FileFormat) -> None:
         self._alias = alias

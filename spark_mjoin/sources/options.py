@@ -11,8 +11,8 @@ import math
 import re
 from collections.abc import Iterable, Mapping
 
-from spark_mjoin.config import parse_bytes, parse_count
 from spark_mjoin.errors import OptionError, listed, nearest
+from spark_mjoin.quantities import parse_bytes, parse_count
 from spark_mjoin.redaction import Secrets
 
 _TIME_UNITS = {"ms": 0.001, "s": 1.0, "": 1.0, "m": 60.0, "min": 60.0, "h": 3600.0}

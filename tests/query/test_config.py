@@ -5,10 +5,11 @@ from __future__ import annotations
 import pyarrow as pa
 import pytest
 
-from spark_mjoin.config import Options, parse_bytes
+from spark_mjoin.config import Options
 from spark_mjoin.driver.loading import load
 from spark_mjoin.errors import OptionError
 from spark_mjoin.model import Expected
+from spark_mjoin.quantities import parse_bytes
 from spark_mjoin.sources import with_limits
 from tests.harness import scripted
 

@@ -5,12 +5,14 @@ from dataclasses import replace
 import pyarrow as pa
 import pytest
 
-from spark_mjoin.config import Options, parse_duration, parse_window
+from spark_mjoin.config import Options
+from spark_mjoin.config.source_options import parse_window
 from spark_mjoin.driver.plan import Plan
 from spark_mjoin.driver.watermarks import advance
 from spark_mjoin.errors import OptionError
 from spark_mjoin.join.windows import horizons
 from spark_mjoin.model import Expiry, JoinSpec, Window
+from spark_mjoin.quantities import parse_duration
 from spark_mjoin.query import tree
 from spark_mjoin.query.fingerprint import describe, differences
 from spark_mjoin.query.graph import plan_join
