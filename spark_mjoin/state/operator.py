@@ -200,8 +200,7 @@ class OperatorState:
         input = self.spec.inputs[number]
         if not input.joined:
             return None
-        conditions = [condition for _, condition in self.spec.sources[input.source].options]
-        return [[[column.field, str(column.type)] for column in input.stored], conditions]
+        return [[[column.field, str(column.type)] for column in input.stored], list(input.joined.conditions)]
 
     def label(self, number: int) -> str:
         """A member in names of files: the number of an input, or for results where they are in the plan."""
