@@ -21,7 +21,6 @@ LONG_PARAMETER_LISTS: set[str] = {
     "spark_mjoin/engine/schedule.py:merge",
     "spark_mjoin/join/operator.py:_expand",
     "spark_mjoin/join/operator.py:produce",
-    "spark_mjoin/join/punctuations.py:_read_points",
     "spark_mjoin/metrics.py:report",
 }
 
@@ -190,10 +189,7 @@ WORDS: set[tuple[str, str]] = {
     ("spark_mjoin/join/emitted.py", "give out"),
     ("spark_mjoin/join/expressions.py", "told"),
     ("spark_mjoin/join/operator.py", "give out"),
-    ("spark_mjoin/join/punctuations.py", "told"),
     ("spark_mjoin/join/windows.py", "owe"),
-    ("spark_mjoin/query/fingerprint.py", "give out"),
-    ("spark_mjoin/query/fingerprint.py", "gone on with"),
     ("spark_mjoin/query/promises.py", "give out"),
     ("spark_mjoin/query/tree.py", "give out"),
     ("spark_mjoin/redaction.py", "gone on with"),

@@ -4,7 +4,7 @@ Adding a source is one file and one line in `REGISTRY`. The registry holds dotte
 are imported when it is first used and not before. A class named there
 
 - is called with (alias, options), and raises OptionError for values it cannot use;
-- names its own options in `OPTIONS` (`kafka.*` stands for every name with that prefix) and the limits that make sense
+- names its own options in `OPTIONS` (`client.*` stands for every name with that prefix) and the limits that make sense
   for it in `LIMITS`; anything else that a user sets is an error that suggests the nearest name.
 
 Not covered here: options that have the prefix of a source but are the join's (`window`, `watermark`, ...). The caller

@@ -108,7 +108,7 @@ class Options:
         return float(match[1]) * _TIME_UNITS[match[2].lower()]
 
     def check_known(self, known: Iterable[str]) -> None:
-        """OptionError for the first option, in order of name, that is not among `known`; `kafka.*` is a prefix."""
+        """OptionError for the first option, in order of name, that is not among `known`; `client.*` is a prefix."""
         names = list(known)
         exact = {n.casefold() for n in names}
         prefixes = tuple(n[:-1].casefold() for n in names if n.endswith("*"))

@@ -15,7 +15,7 @@ from tests.harness import scripted
 
 TWO = {
     "source.b.format": "parquet", "source.b.path": "/b",
-    "source.a.format": "kafka", "source.a.kafka.bootstrap.servers": "h:9092",
+    "source.a.format": "broker", "source.a.client.servers": "h:9092",
     "on": "id",
 }  # fmt: skip
 
@@ -23,8 +23,8 @@ TWO = {
 def test_sources_are_ordered_by_alias_and_keep_dotted_names() -> None:
     options = Options.parse(TWO)
     assert [s.alias for s in options.sources] == ["a", "b"]
-    assert options.sources[0].options == (("kafka.bootstrap.servers", "h:9092"),)
-    assert options.sources[0].format == "kafka"
+    assert options.sources[0].options == (("client.servers", "h:9092"),)
+    assert options.sources[0].format == "broker"
 
 
 def test_names_match_without_regard_to_case() -> None:
