@@ -41,7 +41,7 @@ class Lit:
 
 @dataclass(frozen=True)
 class Call:
-    """A function or operator, named by an entry of `join.expressions.FUNCTIONS`."""
+    """A function or operator, named by an entry of `join.registry.FUNCTIONS`."""
 
     function: str
     args: tuple[Expr, ...]

@@ -2,8 +2,6 @@
 
 LONG_FILES: set[str] = {
     "spark_mjoin/doors/reader.py",
-    "spark_mjoin/engine/partitioned.py",
-    "spark_mjoin/join/expressions.py",
     "spark_mjoin/state/store.py",
 }
 
@@ -41,8 +39,6 @@ PRIVATE_NAMES: set[tuple[str, str]] = {
     ("tests/engine/test_many_promises.py", "_states"),
     ("tests/engine/test_overflow.py", "_CACHE"),
     ("tests/engine/test_overflow.py", "_spec"),
-    ("tests/engine/test_partitioned.py", "_filled"),
-    ("tests/engine/test_partitioned.py", "_run"),
     ("tests/engine/test_plans.py", "_CACHE"),
     ("tests/engine/test_plans.py", "_Change"),
     ("tests/engine/test_plans.py", "_manifests"),
@@ -69,11 +65,6 @@ PRIVATE_NAMES: set[tuple[str, str]] = {
     ("tests/jar/test_jar.py", "_plain"),
     ("tests/oracle/estimates.py", "_CACHE"),
     ("tests/oracle/shedding.py", "_admission"),
-    ("tests/oracle/test_expressions.py", "_BINARY"),
-    ("tests/oracle/test_expressions.py", "_DATE_PARTS"),
-    ("tests/oracle/test_expressions.py", "_RULES"),
-    ("tests/oracle/test_expressions.py", "_UNARY"),
-    ("tests/oracle/test_expressions.py", "_VARIADIC"),
     ("tests/oracle/test_join.py", "_CACHE"),
     ("tests/oracle/test_names.py", "_CACHE"),
     ("tests/oracle/test_orders.py", "_spec"),
@@ -161,7 +152,6 @@ WORDS: set[tuple[str, str]] = {
     ("spark_mjoin/engine/cleanup.py", "give out"),
     ("spark_mjoin/engine/cleanup.py", "owe"),
     ("spark_mjoin/engine/disk.py", "give out"),
-    ("spark_mjoin/engine/partitioned.py", "give out"),
     ("spark_mjoin/engine/pipeline.py", "give out"),
     ("spark_mjoin/engine/pipeline.py", "gone on with"),
     ("spark_mjoin/engine/pipeline.py", "owe"),
@@ -187,7 +177,6 @@ WORDS: set[tuple[str, str]] = {
     ("spark_mjoin/join/casts.py", "told"),
     ("spark_mjoin/join/completion.py", "owe"),
     ("spark_mjoin/join/emitted.py", "give out"),
-    ("spark_mjoin/join/expressions.py", "told"),
     ("spark_mjoin/join/operator.py", "give out"),
     ("spark_mjoin/join/windows.py", "owe"),
     ("spark_mjoin/query/promises.py", "give out"),

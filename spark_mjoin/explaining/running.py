@@ -31,7 +31,7 @@ from spark_mjoin.explaining.sections import (
     windows,
 )
 from spark_mjoin.join import orders
-from spark_mjoin.join.expressions import render
+from spark_mjoin.join.rendering import render
 from spark_mjoin.join.statistics import Pair, Statistics
 from spark_mjoin.query import tree as trees
 from spark_mjoin.redaction import public_value

@@ -24,8 +24,9 @@ from dataclasses import dataclass, replace
 import pyarrow as pa
 
 from spark_mjoin.errors import OptionError, listed, nearest
-from spark_mjoin.join.expressions import columns_of, identifier, qualified
-from spark_mjoin.join.expressions import render as render_expr
+from spark_mjoin.join.expressions import columns_of
+from spark_mjoin.join.rendering import identifier, qualified
+from spark_mjoin.join.rendering import render as render_expr
 from spark_mjoin.model import (
     NO_SOURCE,
     Call,

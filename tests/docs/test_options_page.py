@@ -14,7 +14,7 @@ from spark_mjoin.__main__ import COMMANDS
 from spark_mjoin.config import Options, names
 from spark_mjoin.explaining.advice import SAMPLE_ROWS
 from spark_mjoin.explaining.explanation import SECONDS
-from spark_mjoin.join.expressions import FUNCTIONS
+from spark_mjoin.join.registry import FUNCTIONS
 from spark_mjoin.metrics import BatchCounts
 from spark_mjoin.query.graph import plan_join
 from spark_mjoin.schema import parse_ddl

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from spark_mjoin import metrics
 from spark_mjoin.engine import batch as task
 from spark_mjoin.explaining import explain
-from spark_mjoin.join.expressions import identifier, qualified
+from spark_mjoin.join.rendering import identifier, qualified
 from spark_mjoin.metrics import BatchCounts
 from tests.examples import examples
 from tests.harness import CRASH, OK, ReadAllAvailable, duckdb_join, reader, rows, run, scripted
