@@ -179,7 +179,7 @@ def test_a_state_that_is_not_there_or_means_something_else(tmp_path: Path) -> No
 def test_a_query_before_its_first_batch(tmp_path: Path) -> None:
     current = reader(shop() | {"stateLocation": str(tmp_path)})
     start = current.initialOffset()
-    current._open(start)
+    current.latestOffset(start, ReadAllAvailable())
     made = explained(shop(), state=str(tmp_path))
     assert "  version 0 of " in section(made, "OBSERVED") and figures(made, "results")[1] == "0"
 
