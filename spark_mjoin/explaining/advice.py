@@ -92,14 +92,14 @@ def _advised(given: Mapping[str, str], most: int, looking: float) -> Advice:
     matches, keys = matching.matches(spec, samples), matching.keys(samples)
     knowledge = _knowledge(spec, settings, samples, matches)
     suggestions = _expectations(spec, knowledge)
-    told = replace(settings, expected=Options.parse({**given, **_values(suggestions)}).settings.expected)
+    with_rates = replace(settings, expected=Options.parse({**given, **_values(suggestions)}).settings.expected)
     costs = calibrate.calibrated()
-    tracked = replace(told, memory_bytes=settings.memory_bytes or LEAST_MEMORY)
+    tracked = replace(with_rates, memory_bytes=settings.memory_bytes or LEAST_MEMORY)
     expectation = Expectation(spec, tracked, costs, knowledge, looking)
     if expectation.is_known:
         suggestions += [*_memory(settings, expectation), *_partitions(spec, settings, expectation, keys)]
     advised_options = {**_without(given, suggestions), **_values(suggestions)}
-    final = replace(expectation, settings=replace(load(advised_options)[1], expected=told.expected))
+    final = replace(expectation, settings=replace(load(advised_options)[1], expected=with_rates.expected))
     lines = [
         *sections.graph(spec),
         *_samples(spec, samples, knowledge),

@@ -10,7 +10,7 @@ are not decided below. Both depend on the inputs below it alone, not on how they
 
 Right because: equality of keys is transitive within a class (query.graph), so one key stands for all inputs below; a
 predicate is decided in the lowest operator that has all its inputs; and every combination of an operator's inputs is
-passed on once, by the operator's own rule. So each result of the whole join is given out once, by the root.
+passed on once, by the operator's own rule. So each result of the whole join is emitted once, by the root.
 
 Not covered: which tree is best (driver.decompose), and changing from one to another (engine.replan).
 """

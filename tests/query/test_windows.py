@@ -76,7 +76,7 @@ def test_an_input_stores_what_its_window_is_measured_on() -> None:
     assert spec.windowed and not planned().windowed
 
 
-def test_event_times_that_are_given_out_or_keys_are_stored_once() -> None:
+def test_event_times_that_are_emitted_or_keys_are_stored_once() -> None:
     both = planned("SELECT a.k, a.at FROM a JOIN b ON a.at = b.at", **TIMED)
     assert [column.name for column in both.inputs[0].stored] == ["At", "k"]
     assert both.inputs[0].time == 0
