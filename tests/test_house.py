@@ -21,8 +21,8 @@ MOST_LINES = 450
 MOST_PARAMETERS = 6
 
 BANNED = {
-    "give out": r"\b(?:giv(?:e|es|en|ing)|gave)[ _]out|_giv(?:e|es|en)_out",  # emit
-    "gone on with": r"\bgo(?:ne|es|ing)?[ _]on[ _]with\b",  # resume
+    "give out": r"(?<![a-z])(?:giv(?:e|es|en|ing)|gave)[\s_]+out(?![a-z])",  # emit
+    "gone on with": r"(?<![a-z])go(?:ne|es|ing)?[\s_]+on[\s_]+with(?![a-z])",  # resume
     "owe": r"(?<![a-z])ow(?:e|es|ed|ing)(?![a-z])",  # pending
     "settle": r"settl(?:e|es|ed|ing)(?![a-z])",  # emit_pending, mark_emitted, freeze_gc
     "told": r"(?<![a-z])told(?![a-z])",  # emitted, known to

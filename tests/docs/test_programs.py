@@ -140,7 +140,7 @@ def test_pages_show_what_their_examples_print(runs: Runs, page: str) -> None:
     assert shown in runs.printed(page)
 
 
-def test_the_quickstart_of_the_readme_goes_on_with_new_files(runs: Runs) -> None:
+def test_the_quickstart_of_the_readme_continues_with_new_files(runs: Runs) -> None:
     runs.printed("readme")
     runs.printed("readme, again")
     assert runs.delivered("first") == [(1, "Ada", 40.0, "air")]

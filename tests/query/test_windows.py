@@ -115,7 +115,7 @@ def test_a_plan_with_intermediate_results_is_refused() -> None:
         tree.chosen("((a b) c)", spec)
 
 
-def test_a_state_from_before_windows_can_be_gone_on_with_and_a_changed_window_is_named() -> None:
+def test_a_state_from_before_windows_can_be_resumed_and_a_changed_window_is_named() -> None:
     plain, windowed = describe(planned()), describe(planned(**TIMED))
     for alias in "ab":
         del plain["inputs"][alias]["window"], plain["inputs"][alias]["timestamp"]
