@@ -1,6 +1,6 @@
 """Generated expressions over rows full of edge values.
 
-What an expression may consist of comes from the engine's own tables: every entry of `expressions.FUNCTIONS` that a
+What an expression may consist of comes from the engine's own tables: every entry of `registry.FUNCTIONS` that a
 query calls by its name is called with as many arguments as it takes; the others have their spelling in `SPELLINGS`, and
 a test says when one is missing. Which types go together is found by trying: an operand is any expression made before,
 and what the engine refuses is thrown away, so that a type that a function learns to take is tried at once.
