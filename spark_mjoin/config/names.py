@@ -1,4 +1,4 @@
-"""The names of all options that are read here, by subject. Spark knows them in any case; errors spell them so."""
+"""The names of all options that are read here, by subject. Case does not matter; errors spell them like this."""
 
 from __future__ import annotations
 

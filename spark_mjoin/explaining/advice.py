@@ -1,6 +1,7 @@
 """Read the first rows of every source and print what to expect of the join, and which options to set.
 
-Estimates come from `sampling`, what follows from them from the reader's planner and the cost model, as in `explain`.
+`sampling` reads the rows and `matching` estimates from them. The planner and the cost model say what follows, as in
+`explain`.
 """
 
 from __future__ import annotations
