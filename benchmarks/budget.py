@@ -29,7 +29,7 @@ import pyarrow.parquet as pq
 from benchmarks.engines import REPOSITORY
 from benchmarks.shapes import chain
 from benchmarks.workloads import WORKLOADS, Dataset
-from spark_mjoin.config import parse_bytes
+from spark_mjoin.quantities import parse_bytes
 
 MARK = "BUDGET-RESULT "
 CHAINS = {workload.letter: workload for workload in map(chain, (3, 4, 6))}

@@ -1,6 +1,6 @@
 """What it costs to hand rows to Spark: `python -m benchmarks.rows [--rows 5000000] [--repeats 3]`.
 
-One micro-batch of a join that gives out five million rows of ten columns (integers, decimals, doubles, strings,
+One micro-batch of a join that emits five million rows of ten columns (integers, decimals, doubles, strings,
 timestamps), with the jar, into noop, into a filter and a sum over one column, and into a count; Arrow batches handed on
 as they come against Spark's own reader, which makes rows of them one by one. Best of the repeats, time of `addBatch`.
 """

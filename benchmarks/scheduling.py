@@ -25,7 +25,8 @@ import pyarrow as pa
 
 from benchmarks.paper.punctuations import RECORDS, news_and_access
 from benchmarks.workloads import WORKLOADS
-from spark_mjoin.config import PURGE_EVERY, Options, parse_bytes
+from spark_mjoin.config import Options
+from spark_mjoin.config.settings import PURGE_EVERY
 from spark_mjoin.counts import BatchCounts
 from spark_mjoin.driver.scheduling import QUOTA_ROWS, SMALL_QUOTA_ROWS
 from spark_mjoin.engine import schedule as schedules
@@ -33,9 +34,10 @@ from spark_mjoin.engine.pipeline import Pipeline
 from spark_mjoin.engine.retention import promises
 from spark_mjoin.model import IN_STEP, Expiry, JoinSpec, Purging, Schedule
 from spark_mjoin.plan import Overflow, Plan
+from spark_mjoin.quantities import parse_bytes
 from spark_mjoin.query import tree as trees
 from spark_mjoin.query.graph import plan_join
-from spark_mjoin.sources.file_formats import BATCH_ROWS
+from spark_mjoin.sources.decoding.batches import BATCH_ROWS
 from spark_mjoin.state.partition import PartitionState
 from spark_mjoin.state.store import StateStore
 

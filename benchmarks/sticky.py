@@ -2,7 +2,7 @@
 
 The same query, a star join of three generated streams in four partitions, on `local[2]` and on a cluster of two
 executors, with the jar's sticky partitions and without (option `stickyPartitions`, and no jar at all). Each in a
-process of its own. A partition hits when it goes on with what its worker has and reads nothing; the first batch, which
+process of its own. A partition hits when it resumes from what its worker has and reads nothing; the first batch, which
 starts with nothing, is left out. The time is the mean of a batch's `addBatch`, also without the first.
 """
 

@@ -97,7 +97,7 @@ def attributed(spark: SparkSession, work: Path) -> DataFrame:
 
 def explain(progress: list[Any]) -> None:
     """How many micro-batches it took, and what the source reports about itself."""
-    joined = [p for p in progress if p["numInputRows"]]  # what Spark calls input here is what the join gave out
+    joined = [p for p in progress if p["numInputRows"]]  # what Spark calls input here is what the join emitted
     metrics = json.loads(progress[-1]["sources"][0]["latestOffset"])["metrics"]
     print(f"{len(progress)} micro-batches, {len(joined)} of them with results")
     print("a click looks for its partners in this order:", metrics["cProbeOrder"])

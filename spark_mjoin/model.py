@@ -1,11 +1,10 @@
 """The vocabulary of the join, as plain frozen data.
 
-Nothing here computes: options become these types once (`config`, `planner`), and every other layer takes them as
-they are. All of it pickles, since a `JoinSpec` travels to the executors inside each input partition. What may hold
-secrets pickles and does not print.
+Nothing here computes: options become these types once (`config`, `query`), and every other layer takes them as they
+are. All of it pickles, since a `JoinSpec` travels to executors in each partition. What holds secrets does not print.
 
-An input is a use of a source in the query; a self-join has two inputs on one source. Inputs are numbered in the order
-in which the query names them, and every other number called `input` is such an index.
+An input is a use of a source in the query; a self-join has two inputs on one source. Inputs are numbered as the query
+names them, and every number called `input` is such an index.
 """
 
 from __future__ import annotations
@@ -18,6 +17,7 @@ import pyarrow as pa
 
 Array = npt.NDArray[Any]
 WHOLE = 1 << 16  # parts of an input: a fraction of it is so many of them
+NO_SOURCE = 1 << 31  # an index of no source, so that whoever uses it gets an IndexError
 
 # --- expressions -----------------------------------------------------------------------------------------------
 
@@ -40,7 +40,7 @@ class Lit:
 
 @dataclass(frozen=True)
 class Call:
-    """A function or operator, named by an entry of `join.expressions.FUNCTIONS`."""
+    """A function or operator, named by an entry of `join.registry.FUNCTIONS`."""
 
     function: str
     args: tuple[Expr, ...]
@@ -94,8 +94,7 @@ class StoredColumn:
     expr is computed over the arriving rows. With `domain` set the column is a key: its values are encoded by
     `join.keys.encode` (NULL keys never reach the state) and `type` is int64 for words and binary or string otherwise.
 
-    Its name is that of the source's column, as it is, or one that was made up: then a column of the source may have the
-    same name. `field` tells them apart.
+    Its name is that of the source's column, or made up: then a column of the source may have it too (see `field`).
     """
 
     name: str
@@ -140,15 +139,23 @@ class Punctuations:
 
 
 @dataclass(frozen=True)
+class Joined:
+    """What is known of rows that are the results of another join of the plan."""
+
+    schema: pa.Schema  # of the columns that later expressions use
+    conditions: tuple[str, ...]  # that they have passed, as SQL over the inputs of the whole join
+
+
+@dataclass(frozen=True)
 class InputSpec:
     alias: str  # the name in the query
-    source: int  # index into JoinSpec.sources
+    source: int  # index into JoinSpec.sources; NO_SOURCE for results of another join
     columns: tuple[str, ...]  # what is read from the source
     filter: Expr | None  # WHERE conjuncts over this input alone, and equalities implied inside it
     stored: tuple[StoredColumn, ...]
     keys: tuple[tuple[int, int], ...]  # (key class, ordinal in `stored`), sorted by class
     payload: tuple[tuple[str, int], ...]  # (column, ordinal in `stored`): where later expressions find a column
-    joined: bool = False  # its rows are the results of another join of the plan, as that passes them on
+    joined: Joined | None = None  # set where its rows are the results of another join of the plan
     window: Window | None = None  # None: its rows count for ever
     time: int | None = None  # ordinal in `stored` of the event time, where some input has a window in time
     lateness: int = 0  # microseconds that a row may be behind the newest of its input
@@ -194,6 +201,11 @@ class JoinSpec:
     passes_on: tuple[tuple[int, int], ...] = ()  # below another join, instead of output: (input, stored column)
     split_by: int | None = None  # of one join of a plan: the key class by which the whole is split over partitions
     gives_punctuations: bool = False  # the last columns of the output tell punctuations from data
+
+    def column_type(self, column: Col) -> pa.DataType:
+        """The type that a column of an input has in expressions."""
+        of = self.inputs[column.input]
+        return (of.joined or self.sources[of.source]).schema.field(column.name).type
 
     def classes_of(self, input: int) -> frozenset[int]:
         return frozenset(c for c, _ in self.inputs[input].keys)

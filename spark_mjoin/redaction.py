@@ -7,7 +7,7 @@ Secret are: the value of an option whose name says so; the user info of a URI an
 `https://…?sig=…`); and at any depth what follows such a name (`user=u;password=p`, `{"token": "…"}`).
 
 What is public of a value leaves the secret out without a trace, so that a password may change, or move from the URI to
-the environment, and a query goes on with its state. Where something is shown, known values are replaced by `***`.
+the environment, and a query resumes with its state. Where something is shown, known values are replaced by `***`.
 
 Errors of libraries quote URIs, and Spark shows the whole traceback with all causes. So every door through which Spark
 comes in has `with secrets.kept():`. An error that passes it is the same error, unless it or a cause of it has a secret:

@@ -68,15 +68,8 @@ def canonical_schema(schema: pa.Schema) -> pa.Schema:
     return pa.schema([pa.field(f.name, canonical_type(f.type)) for f in schema])
 
 
-def conform(batch: pa.RecordBatch, schema: pa.Schema) -> pa.RecordBatch:
-    """The batch cast to `schema`, column by column and by position; ArrowInvalid when a value does not fit."""
-    if batch.schema.equals(schema):
-        return batch
-    columns = [conform_array(batch.column(i), field.type) for i, field in enumerate(schema)]
-    return pa.RecordBatch.from_arrays(columns, schema=schema)
-
-
 def conform_array(array: pa.Array, dtype: pa.DataType) -> pa.Array:
+    """The array cast to a type; ArrowInvalid when a value does not fit."""
     if array.type.equals(dtype):
         return array
     if pa.types.is_dictionary(array.type):

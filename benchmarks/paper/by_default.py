@@ -50,7 +50,7 @@ def by_default(rows: int, cases: dict[str, Callable[[int], list[Stream]]], ways:
                 expected=case == "skewed",
             ),
             Check(
-                f"{case}: the last row is dealt with and all is given out at most 2 % later than with blocked-only",
+                f"{case}: the last row is dealt with and all is emitted at most 2 % later than with blocked-only",
                 managed.ended <= 1.02 * others[0].ended and managed.finished <= 1.02 * others[0].finished,
                 ", ".join(f"{r.plan} {r.ended:.1f} and {r.finished:.1f} s" for r in runs),
             ),

@@ -7,7 +7,7 @@ the paper all rows are there at once, so the processor is the limit, and time is
 
     MJoin    the numbers of news are unique, records are punctuated; rows leave after every 100 punctuations (figure 11:
              and after every single one)
-    XJoin    the same engine, told nothing: it keeps all rows, and where memory is short it spills
+    XJoin    the same engine without promises: it keeps all rows, and where memory is short it spills
 
 Where memory is short, the same is shown on a processor ten times faster too: what a spilled row costs next to one that
 is looked at depends on how fast the processor is next to the disk, and which of the two plans wins on that.
@@ -46,8 +46,8 @@ def against_xjoin(scale: float) -> Outcome:
     for pattern in ("ordered", "random"):
         streams = news_and_access(scale, pattern)
         limit = BYTES * sum(s.seconds.size for s in streams.values())
-        enough = (_mjoin(100), Plan("XJoin", _told_nothing()))
-        short = (_mjoin(100, limit), Plan("XJoin", _told_nothing(), "largest", limit))
+        enough = (_mjoin(100), Plan("XJoin", _without_promises()))
+        short = (_mjoin(100, limit), Plan("XJoin", _without_promises(), "largest", limit))
         mjoin, xjoin = runs = [_run(plan, streams) for plan in enough]
         kept, spilt = slow = [_run(plan, streams) for plan in short]
         quick_kept, quick_spilt = quick = [_run(plan, streams, AHEAD) for plan in short]
@@ -126,7 +126,7 @@ def memory(scale: float) -> Outcome:
     panels, checks, table = [], list[Check](), list[list[object]]()
     for pattern in ("random", "ordered"):
         streams = news_and_access(scale, pattern)
-        mjoin, xjoin = runs = [_run(plan, streams) for plan in (_mjoin(100), Plan("XJoin", _told_nothing()))]
+        mjoin, xjoin = runs = [_run(plan, streams) for plan in (_mjoin(100), Plan("XJoin", _without_promises()))]
         panels.append(Panel(pattern, runs, max(r.finished for r in runs), what="rows in memory"))
         quarters = [mjoin.finished * q / 4 for q in (1, 2, 3)]
         shares = [_held(mjoin, t) / _held(xjoin, t) for t in quarters]
@@ -233,6 +233,6 @@ def _mjoin(every: int, limit: int | None = None) -> Plan:
     return Plan(name, _join(options), "largest", limit)
 
 
-def _told_nothing() -> Join:
+def _without_promises() -> Join:
     """Punctuations are no records: the query leaves them out."""
     return Join("join", f"{QUERY} WHERE NOT a.over", ("news", "access"), 1)

@@ -11,7 +11,7 @@ no more than that. No clock is looked at, so every run is the same.
     figure 11   the same over a grid                      the surface of equation 14
 
 Figures 8 to 10 have the engine's own choice as one more strategy: the controller of a query (driver.allocation.decide,
-with driver.admission.Load), which is told nothing. After each batch it gets what the reader gives it in a query: the
+with driver.admission.Load), which knows none of this. After each batch it gets what the reader gives it in a query: the
 rows that were let in, how long they took at the rate of service, and in how much time they had arrived. It begins with
 everything let in and memory divided equally, and its batches take as long as the rows that it lets in.
 
@@ -260,7 +260,7 @@ def _best(runs: Sequence[Run], name: str, claim: str, bar: float) -> Check:
 
 
 def _as_good(own: Controlled, runs: Sequence[Run], seconds: float, bar: float) -> Check:
-    """That the engine's controller comes near the best strategy, which was told the rates."""
+    """That the engine's controller comes near the best strategy, which knows the rates."""
     best = max(_per_second(r, seconds) for r in runs)
     rows = " and ".join(f"{rate:.1f}" for rate in own.let_in)
     parts = "" if own.memory is None else f", parts of the memory {' and '.join(f'{part:g}' for part in own.memory)}"

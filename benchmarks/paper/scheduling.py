@@ -68,7 +68,7 @@ PLANS = {  # inputs: news, access
 @dataclass(frozen=True)
 class _Seen:
     run: Run
-    told: Array  # punctuations passed on by then
+    passed_on: Array  # punctuations passed on by then
 
     @property
     def mean_rows(self) -> float:
@@ -76,9 +76,9 @@ class _Seen:
         return float((self.run.held[1:] * np.diff(self.run.seconds)).sum() / self.run.finished)
 
     @property
-    def half_told(self) -> float:
+    def half_passed_on(self) -> float:
         """When half of the punctuations were passed on."""
-        return float(self.run.seconds[np.searchsorted(self.told, self.told[-1] / 2)])
+        return float(self.run.seconds[np.searchsorted(self.passed_on, self.passed_on[-1] / 2)])
 
     def when(self, share: float) -> float:
         """When a share of the results was out."""
@@ -112,7 +112,7 @@ def figure_8(scale: float) -> Outcome:
             )
         for name, one in of.items():
             table.append(
-                [pattern, name, *(f"{one.when(s):.1f}" for s in shares), f"{one.half_told:.1f}", one.run.most_rows,
+                [pattern, name, *(f"{one.when(s):.1f}" for s in shares), f"{one.half_passed_on:.1f}", one.run.most_rows,
                  round(one.mean_rows), one.run.work.moves, one.run.work.comparisons]
             )  # fmt: skip
     ours, theirs = seen["ordered"][CHOSEN], seen["ordered"][THEIRS]
@@ -162,15 +162,15 @@ def _run(name: str, plan: Schedule, spec: JoinSpec, by_source: Mapping[str, pa.R
             scanned[0] += (counts.promised.punctuations - before) * news_rows
             held = sum(table.rows for table in root.tables)
             spent = work()
-            told = sum(_size(keys, by_source["news"].num_rows) for _, keys in root.told)
-            samples.append((spent.seconds(LOADED), root.results, spent.comparisons, held, told))
+            passed_on = sum(_size(keys, by_source["news"].num_rows) for _, keys in root.told)
+            samples.append((spent.seconds(LOADED), root.results, spent.comparisons, held, passed_on))
 
     with scratch() as place:
         batch = Plan(tree, purging=Purging(1), schedule=plan)
         pipeline = Pipeline(state, StateStore(str(place), 0), batch, 1, "run", counts, lambda: 0.0, lambda state: None)
         results = sum(rows.num_rows for rows in pipeline.arrivals(arriving(), (0, 1)))
-    seconds, given, compared, rows, told = map(np.array, zip(*samples, strict=True))
+    seconds, given, compared, rows, passed_on = map(np.array, zip(*samples, strict=True))
     given[-1] = results
     end = float(seconds[-1])
     run = Run(name, seconds, given, end, 0.0, work(), 0, (), compared, int(rows.max()), rows)
-    return _Seen(run, told)
+    return _Seen(run, passed_on)

@@ -34,7 +34,7 @@ class Run:
 
     plan: str
     seconds: Array
-    results: Array  # given out by then
+    results: Array  # emitted by then
     ended: float  # when the last arrival had been dealt with, and clean-up began
     arrived: float  # when the last row arrived
     work: Work
@@ -45,11 +45,11 @@ class Run:
     held: Array = field(default_factory=lambda: np.zeros(1))  # rows in memory by then, where they were counted
 
     def after(self, results: int) -> float:
-        """When so many results had been given out."""
+        """When so many results had been emitted."""
         return float(self.seconds[int(np.searchsorted(self.results, results))])
 
     def at(self, seconds: float) -> int:
-        """Results given out by a time."""
+        """Results emitted by a time."""
         position = int(np.searchsorted(self.seconds, seconds, side="right"))
         return int(self.results[position - 1]) if position else 0
 

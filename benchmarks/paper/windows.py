@@ -5,7 +5,7 @@ thousand rows. The paper does not say how selective its keys are: here a key has
 on average, and in one of S3 three times.
 
 The windows are in time, thirty seconds, which is ten thousand rows of S1 and S2. So all plans can be made to give the
-same results: the lower join of a binary plan gives out the older time of its two rows as the event time of the result,
+same results: the lower join of a binary plan emits the older time of its two rows as the event time of the result,
 and a condition above it checks the younger one. Results come up to a window out of order then, and a slice (plans.py)
 more, so the upper join has to keep the rows of its other input for longer.
 

@@ -21,18 +21,18 @@ from spark_mjoin.errors import JarError
 
 SPARK_VERSIONS = ("4.2", "4.3")  # as in jvm-shim/src/sparkmjoin/SparkVersions.java
 _CHECKPOINTS = "spark.sql.streaming.checkpointFileManagerClass"
-_JAR = Path(__file__).parent.parent / "jars" / "spark-mjoin.jar"
+JAR = Path(__file__).parent.parent / "jars" / "spark-mjoin.jar"
 
 
 def jar_path() -> str:
     """The path of the jar, for `spark.jars` or `--jars`; JarError when this installation has none."""
-    if not _JAR.exists():
+    if not JAR.exists():
         raise JarError(
-            f"the jar of spark_mjoin is not there ({_JAR}): the package was built without a JDK. Install a JDK 17 and "
+            f"the jar of spark_mjoin is not there ({JAR}): the package was built without a JDK. Install a JDK 17 and "
             "build it again (pip install, or `make install` in a checkout), or do without the jar: set option "
             "'stateLocation'"
         )
-    return str(_JAR)
+    return str(JAR)
 
 
 def enable(spark: Any, *, fast_checkpoints: bool | None = None) -> bool:
@@ -59,7 +59,7 @@ def enable(spark: Any, *, fast_checkpoints: bool | None = None) -> bool:
     if "connect" in type(spark).__module__:
         spark.addArtifacts(path)
     else:
-        spark.sql(f"ADD JAR '{_plain(path)}'")
+        spark.sql(f"ADD JAR '{plain_path(path)}'")
     if fast_checkpoints is None:
         master, chosen = (str(spark.conf.get(name, "")) for name in ("spark.master", _CHECKPOINTS))
         fast_checkpoints = bool(re.match(r"local(\[.*)?$", master)) and not chosen
@@ -68,7 +68,7 @@ def enable(spark: Any, *, fast_checkpoints: bool | None = None) -> bool:
     return True
 
 
-def _plain(path: str) -> str:
+def plain_path(path: str) -> str:
     """A path to the same file that Spark's ADD JAR understands: it takes a blank or a % for part of a URI."""
     if re.fullmatch(r"[\w./+-]+", path, re.ASCII):
         return path

@@ -1,7 +1,7 @@
 """What a join will do, and what it has done: `spark_mjoin.explain` and `spark_mjoin.advise`.
 
     options ──load──> JoinSpec, Settings ──> expected (expected.py) ──┐
-    options ──sample the sources─────────> estimates (sampling.py) ───┼──> text (explanation.py, advice.py)
+    options ──sample the sources─────────> estimates (matching.py) ───┼──> text (explanation.py, advice.py)
     state, progress ─────────────────────> observed (observed.py) ────┘
 
 Both only look: no state is written and no query started. Nothing heavy is imported until one of them is called.

@@ -1,6 +1,7 @@
 """Read the first rows of every source and print what to expect of the join, and which options to set.
 
-Estimates come from `sampling`, what follows from them from the reader's planner and the cost model, as in `explain`.
+`sampling` reads the rows and `matching` estimates from them. The planner and the cost model say what follows, as in
+`explain`.
 """
 
 from __future__ import annotations
@@ -19,12 +20,13 @@ from spark_mjoin.driver import calibrate
 from spark_mjoin.driver.loading import load
 from spark_mjoin.engine.overflow import capacity
 from spark_mjoin.errors import OptionError
-from spark_mjoin.explaining import drawing, sampling, sections
+from spark_mjoin.explaining import drawing, matching, sampling, sections
 from spark_mjoin.explaining.commands import add_options, options_of, reported
 from spark_mjoin.explaining.drawing import INDENT, count, share, size
 from spark_mjoin.explaining.expected import SAMPLED, UNKNOWN, Expectation, Figure, Knowledge
 from spark_mjoin.explaining.explanation import SECONDS, ahead, as_text
-from spark_mjoin.explaining.sampling import Keys, Match, Sample
+from spark_mjoin.explaining.matching import Keys, Match
+from spark_mjoin.explaining.sampling import Sample
 from spark_mjoin.join.statistics import Pair
 from spark_mjoin.model import LAZY, JoinSpec, Settings
 from spark_mjoin.plan import Overflow
@@ -88,17 +90,17 @@ def _advised(given: Mapping[str, str], most: int, looking: float) -> Advice:
     spec, settings = load(given)
     rates = [rate.value for rate in Knowledge.given(spec, settings).rates]
     samples = sampling.sample(spec, most, looking, rates)
-    matches, keys = sampling.matches(spec, samples), sampling.keys(samples)
+    matches, keys = matching.matches(spec, samples), matching.keys(samples)
     knowledge = _knowledge(spec, settings, samples, matches)
     suggestions = _expectations(spec, knowledge)
-    told = replace(settings, expected=Options.parse({**given, **_values(suggestions)}).settings.expected)
+    with_rates = replace(settings, expected=Options.parse({**given, **_values(suggestions)}).settings.expected)
     costs = calibrate.calibrated()
-    tracked = replace(told, memory_bytes=settings.memory_bytes or LEAST_MEMORY)
+    tracked = replace(with_rates, memory_bytes=settings.memory_bytes or LEAST_MEMORY)
     expectation = Expectation(spec, tracked, costs, knowledge, looking)
     if expectation.is_known:
         suggestions += [*_memory(settings, expectation), *_partitions(spec, settings, expectation, keys)]
     advised_options = {**_without(given, suggestions), **_values(suggestions)}
-    final = replace(expectation, settings=replace(load(advised_options)[1], expected=told.expected))
+    final = replace(expectation, settings=replace(load(advised_options)[1], expected=with_rates.expected))
     lines = [
         *sections.graph(spec),
         *_samples(spec, samples, knowledge),
@@ -174,7 +176,7 @@ def _memory(settings: Settings, expected: Expectation) -> list[Suggestion]:
     span = f"after {drawing.seconds(expected.seconds)}" if known else "of what is there now"
     wanted = _round_size(needed)
     rows = f"{FOR_ROWS:.0%} of it for {size(expected.state_bytes)} of rows and indexes {span}"
-    available = int(_machine_bytes() * OF_MACHINE)
+    available = int(machine_bytes() * OF_MACHINE)
     if wanted <= available:
         return [Suggestion("memory", _size_option(wanted), rows)]
     kept = available * FOR_ROWS / expected.state_bytes
@@ -218,7 +220,7 @@ def _size_option(value: int) -> str:
     return f"{value >> 30}g" if value >= 1 << 30 and value % (1 << 30) == 0 else f"{value >> 20}m"
 
 
-def _machine_bytes() -> float:
+def machine_bytes() -> float:
     return float(os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE"))
 
 

@@ -196,7 +196,7 @@ class Expectation:
                 count,
                 sizes.row_bytes(input, self.knowledge.widths),
                 sizes.state_bytes(input, count, self.knowledge.widths, self.settings.partitions),
-                input.joined,
+                input.joined is not None,
             )
             for input, count in zip(place.spec.inputs, held, strict=True)
         )

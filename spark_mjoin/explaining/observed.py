@@ -87,8 +87,8 @@ def of_progress(spec: JoinSpec, settings: Settings, query: Any, where: str | Non
     place = where or settings.state_location
     rates = [shown.get(f"{alias}RowsPerSecond") for alias in aliases]
     known = tuple(float(rate) for rate in rates if rate is not None)
-    given_out = source.get("processedRowsPerSecond")
-    output_rate = None if given_out is None else float(given_out)
+    emitted = source.get("processedRowsPerSecond")
+    output_rate = None if emitted is None else float(emitted)
     if place is not None:
         state = of_state(spec, settings, place, str(offset["query"]))
         return Observed(

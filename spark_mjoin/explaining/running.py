@@ -30,7 +30,7 @@ from spark_mjoin.explaining.sections import (
     windows,
 )
 from spark_mjoin.join import orders
-from spark_mjoin.join.expressions import render
+from spark_mjoin.join.rendering import render
 from spark_mjoin.join.statistics import Pair, Statistics
 from spark_mjoin.plan import Plan
 from spark_mjoin.query import tree as trees

@@ -98,7 +98,7 @@ def promises(expected: Expectation) -> list[str]:
         room = size(settings.memory_bytes / PROMISES_SHARE)
         notes.append(f"{INDENT}promises may take {room} of 'memory'; beyond that the oldest are forgotten")
     if spec.gives_punctuations:
-        notes.append(f"{INDENT}punctuations are given out")
+        notes.append(f"{INDENT}punctuations are emitted")
     return drawing.titled("PROMISES", drawing.table(["input", "promises"], rows), notes)
 
 

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 from importlib import import_module
+from typing import TYPE_CHECKING
 
-from spark_mjoin.flush.protocol import Policy
+if TYPE_CHECKING:  # the driver wants names only, and not the engine
+    from spark_mjoin.flush.protocol import Policy
 
 REGISTRY = {
     "adaptive": "spark_mjoin.flush.adaptive:Adaptive",

@@ -33,7 +33,7 @@ FEW_RESULTS = 64  # below this the age of what joins is not judged
 class Adaptive:
     def victims(self, residents: Sequence[Residents], need: int) -> list[Victim]:
         by_bucket, lost = _by_bucket(residents, need)
-        by_age, lost_by_age = _by_age(residents, need)
+        by_age, lost_by_age = oldest_rows(residents, need)
         return by_age if by_age and lost_by_age < lost else by_bucket
 
 
@@ -89,7 +89,7 @@ def _groups(residents: Residents) -> Iterator[_Group]:
             yield _Group(float(sizes[j, b]), loss, False, [Victim(j, b, operator=operator)])
 
 
-def _by_age(residents: Sequence[Residents], need: int) -> tuple[list[Victim], float]:
+def oldest_rows(residents: Sequence[Residents], need: int) -> tuple[list[Victim], float]:
     """The oldest rows of all inputs of all operators, and the results that leaving is expected to cost.
 
     Every operator counts its own events, so each gives up its share of the bytes.

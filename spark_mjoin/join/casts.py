@@ -335,7 +335,7 @@ def _days(groups: dict[str, np.ndarray[Any, Any]]) -> tuple[np.ndarray[Any, Any]
 
 
 def _no_zeros(text: pa.Array) -> pa.Array:
-    """Month and day 0 do not exist; told apart from absent ones, which `_fields` reports as 0 too."""
+    """Month and day 0 do not exist; an absent one does, and `_fields` reports it as 0 too."""
     return pc.invert(pc.match_substring_regex(text, r"^\d{4}(?:-00?(?:-|$)|-\d{1,2}-00?(?:[ T]|$))"))
 
 

@@ -21,8 +21,8 @@ cycle in the graph is cut open, which lets more rows match; residual predicates 
 row stays useless: promises hold, and an input that has promised a key gets no row with it. It follows from the keys of
 a row alone, so rows of one input with equal keys are useless together.
 
-Not covered: whether results with r that are possible already are out; where rows have left memory some may be owed,
-and r waits for the pass that gives them (`engine.retention.purge`).
+Not covered: whether the results with r that are possible already were emitted. Where rows were evicted some may be
+pending, and r waits for the pass that emits them (`engine.retention.purge`).
 """
 
 from __future__ import annotations

@@ -270,8 +270,7 @@ def _values(
 
     def column(col: Col) -> pa.Array:
         if col not in gathered:
-            schema = spec.sources[spec.inputs[col.input].source].schema
-            gathered[col] = tables[col.input].gather(col.name, bound[col.input], schema.field(col.name).type)
+            gathered[col] = tables[col.input].gather(col.name, bound[col.input], spec.column_type(col))
         return gathered[col]
 
     return evaluate(expr, column, _size(bound))

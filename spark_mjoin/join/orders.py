@@ -25,7 +25,7 @@ from collections.abc import Container, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 from spark_mjoin.evidence import Context, EdgeCounts, Edges
-from spark_mjoin.join.expressions import identifier
+from spark_mjoin.join.rendering import identifier
 from spark_mjoin.join.statistics import Pair, Statistics
 from spark_mjoin.model import Access, InputSpec, JoinSpec, ProbeOrder, ProbeStep
 from spark_mjoin.state.manifest import OperatorFigures

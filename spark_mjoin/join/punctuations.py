@@ -27,7 +27,7 @@ from spark_mjoin import kernel
 from spark_mjoin.join.expressions import columns_of, evaluate
 from spark_mjoin.join.keys import encode
 from spark_mjoin.model import Array, Col, InputSpec, JoinSpec, Pattern, Punctuations
-from spark_mjoin.state.columns import hash_array
+from spark_mjoin.state.columns import hash_array, valid_rows
 from spark_mjoin.state.keysets import Keys, among, chosen, distinct, keys_of, size, together
 from spark_mjoin.state.promises import Classes, Promises
 
@@ -83,22 +83,17 @@ def read(spec: JoinSpec, number: int, batch: pa.RecordBatch, marked: Array, shar
             mine = mine[_empty(rows, input.punctuations)[mine]]
             said.end = int(at[mine].min()) if mine.size else None
         elif _RANGE not in combination:
-            _read_points(spec, about, combination[combination != _ANY], mine, at, share, said)
+            classes, keys, mine = _points(about, combination[combination != _ANY], mine)
+            found = together([keys_of(of, spec.classes[c]) for c, of in zip(classes, keys, strict=True)])
+            of_partition = own(spec, classes, keys, share)
+            said.points.append((classes, chosen(found, of_partition), at[mine][of_partition]))
         elif len(about) == 1:
             said.ranges += [(about[0].pattern.key_class, *about[0].ends(int(row)), int(at[row])) for row in mine]
     return said
 
 
-def _read_points(
-    spec: JoinSpec,
-    about: Sequence[_Reading],
-    kinds: Array,
-    rows: Array,
-    at: Array,
-    share: tuple[int, int],
-    said: Said,
-) -> None:
-    """Values and lists, one key for each value of a list."""
+def _points(about: Sequence[_Reading], kinds: Array, rows: Array) -> tuple[Classes, list[pa.Array], Array]:
+    """Values and lists, one key for each value of a list: key classes, the keys of each, and the rows they are of."""
     keys: list[pa.Array] = []
     for reading, kind in zip(about, kinds, strict=True):
         if kind == _VALUE:
@@ -108,14 +103,11 @@ def _read_points(
         keys = [k.take(pa.array(parents)) for k in keys] + [values]
         rows = rows[parents]
     order = np.argsort([r.pattern.key_class for r in about])
-    classes = tuple(about[i].pattern.key_class for i in order)
-    mine = own(spec, classes, [keys[i] for i in order], share)
-    found = together([keys_of(keys[i], spec.classes[about[i].pattern.key_class]) for i in order])
-    said.points.append((classes, chosen(found, mine), at[rows][mine]))
+    return tuple(about[i].pattern.key_class for i in order), [keys[i] for i in order], rows
 
 
 def own(spec: JoinSpec, classes: Classes, keys: Sequence[pa.Array], share: tuple[int, int]) -> Array:
-    """Which keys, given by class, only rows of this partition can have; all where that cannot be told."""
+    """Which keys, given by class, only rows of this partition can have; all where no key decides it."""
     partition, partitions = share
     count = len(keys[0])
     if partitions == 1 or spec.star_class not in classes:
@@ -137,19 +129,19 @@ class _Reading:
         assert stored.domain is not None
         self._domain = stored.domain
         self.values = encode(evaluate(stored.expr, lambda c: rows.column(c.name), rows.num_rows), stored.domain)
-        self.kinds = np.where(_valid(self.values), _VALUE, _ANY).astype(np.int8)
+        self.kinds = np.where(valid_rows(self.values), _VALUE, _ANY).astype(np.int8)
         for end in (pattern.low, pattern.high):
             if end is not None:
-                self.kinds[_valid(rows.column(end))] = _RANGE
+                self.kinds[valid_rows(rows.column(end))] = _RANGE
         if pattern.values is not None:
-            self.kinds[_valid(rows.column(pattern.values))] = _LIST
+            self.kinds[valid_rows(rows.column(pattern.values))] = _LIST
 
     def lists(self, rows: Array) -> tuple[Array, pa.Array]:
         """The values of the lists in some rows, without NULLs, and to which of the rows each belongs."""
         column = self._rows.column(self.pattern.values).take(pa.array(rows))
         parents = pc.list_parent_indices(column).to_numpy()
         values = encode(pc.list_flatten(column), self._domain)
-        there = _valid(values)
+        there = valid_rows(values)
         return parents[there], values.filter(pa.array(there))
 
     def ends(self, row: int) -> tuple[Any, Any]:
@@ -166,12 +158,7 @@ def _empty(rows: pa.RecordBatch, punctuations: Punctuations) -> Array:
     out = np.ones(rows.num_rows, np.bool_)
     for name in rows.schema.names:
         if name not in marks:
-            out &= ~_valid(rows.column(name))
-    return out
-
-
-def _valid(array: pa.Array) -> Array:
-    out: Array = array.is_valid().to_numpy(zero_copy_only=False)
+            out &= ~valid_rows(rows.column(name))
     return out
 
 
@@ -200,7 +187,7 @@ class Delivered:
                 self._encoded[c] = encode(values, stored.domain)
         there = np.ones(self._batch.num_rows, np.bool_)
         for c in classes:
-            there &= _valid(self._encoded[c])
+            there &= valid_rows(self._encoded[c])
         return np.flatnonzero(there), [self._encoded[c].filter(pa.array(there)) for c in classes]
 
     def _column(self, column: Col) -> pa.Array:

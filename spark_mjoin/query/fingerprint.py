@@ -1,10 +1,9 @@
 """What the durable state of a join means, as plain JSON, and in words what has changed about it.
 
 State is kept across restarts, and a restart may come with other options. Two specs with equal fingerprints read the
-same rows into the same stored columns under the same keys, so that one can go on with the state of the other. The order
-of the inputs counts too: the state knows them by number. A change
-of the projection or of a residual that needs no other stored column changes nothing here; nor do limits, budgets, the
-number of files per batch, or what a source needs only to connect.
+same rows into the same stored columns under the same keys, so one can resume from the state of the other. The order of
+the inputs counts too: the state knows them by number. A change of the projection, or of a residual that needs no other
+stored column, changes nothing here. Nor do limits, budgets, or the number of files per batch.
 
 Not covered: secrets are never written (`redaction`), so a change of them is not seen. That is as it should be: a
 password may change.
@@ -17,16 +16,13 @@ from typing import Any
 
 from spark_mjoin.errors import OptionError
 from spark_mjoin.join.casts import type_name
-from spark_mjoin.join.expressions import identifier, render
+from spark_mjoin.join.rendering import identifier, render
 from spark_mjoin.model import InputSpec, JoinSpec, SourceSpec
 from spark_mjoin.redaction import public_options
 from spark_mjoin.schema import parse_ddl
+from spark_mjoin.sources.protocol import LIMITS
 
-_NOT_DATA = {
-    "maxrowspertrigger", "maxfilespertrigger", "maxbytespertrigger", "maxoffsetspertrigger", "minoffsetspertrigger",
-    "maxtriggerdelay", "startingoffsets", "startingtimestamp", "failondataloss", "minpartitions", "latestfirst",
-    "kafka.bootstrap.servers", "maxfileage", "cleansource", "sourcearchivedir",
-}  # fmt: skip
+_NOT_DATA = {*(limit.lower() for limit in LIMITS), "failondataloss", "latestfirst"}
 
 
 def describe(spec: JoinSpec, partitions: int = 1) -> dict[str, Any]:
@@ -115,8 +111,8 @@ def _key(input: InputSpec, ordinal: int, spec: JoinSpec) -> str:
     digits = f" {stored.domain.precision},{stored.domain.scale}" if stored.domain.kind == "decimal" else ""
     # A key that is also payload comes back in the type of its column, which the domain does not tell.
     schema = spec.sources[input.source].schema
-    given_out = [f" as {type_name(schema.field(name).type)}" for name, o in input.payload if o == ordinal]
-    return f"{render(stored.expr)} ({stored.domain.kind}{digits}{''.join(given_out)})"
+    emitted = [f" as {type_name(schema.field(name).type)}" for name, o in input.payload if o == ordinal]
+    return f"{render(stored.expr)} ({stored.domain.kind}{digits}{''.join(emitted)})"
 
 
 def _mean_the_same(before: str | None, after: str | None) -> bool:

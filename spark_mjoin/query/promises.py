@@ -8,7 +8,7 @@ the column are other keys: 2^53 and 2^53 + 1 are one key among doubles, so "no m
 punctuation that restricts such a column is read as saying nothing. All columns of a source with punctuations are read:
 one that speaks about a column that this join does not compare must not be taken for the end of the input.
 
-Where punctuations are given out, the output gets columns that tell them from data: `punctuation`, and where promises
+Where punctuations are emitted, the output gets columns that tell them from data: `punctuation`, and where promises
 speak of ranges `punctuationLow` and `punctuationHigh`. A key must be in the projection for that, as it is.
 """
 
@@ -22,7 +22,8 @@ import pyarrow as pa
 from spark_mjoin.config import Promised, SourceOptions
 from spark_mjoin.errors import OptionError, QueryError, listed, nearest
 from spark_mjoin.join.casts import kind, type_name
-from spark_mjoin.join.expressions import columns_of, render, type_of
+from spark_mjoin.join.expressions import columns_of, type_of
+from spark_mjoin.join.rendering import render
 from spark_mjoin.model import (
     HIGH,
     LOW,
@@ -214,8 +215,8 @@ def with_punctuations(spec: JoinSpec, partitions: int) -> JoinSpec:
     for ranged in spec.ranged:
         if partitions > 1:
             raise OptionError(
-                "option 'emitPunctuations': punctuations that are ranges are not given out by several 'partitions', of "
-                "which none knows what the others still have; set partitions=1"
+                "option 'emitPunctuations': several 'partitions' emit no punctuations that are ranges, because none of "
+                "them knows what the others still have; set partitions=1"
             )
         column = spec.key_column(ranged)
         assert column is not None

@@ -26,7 +26,7 @@ import sqlglot
 from sqlglot import exp
 
 from spark_mjoin.errors import QueryError, listed, nearest
-from spark_mjoin.join.expressions import render
+from spark_mjoin.join.rendering import render
 from spark_mjoin.model import Call, Col, Expr, Lit, OutputColumn
 from spark_mjoin.query.translate import Translator, refuse
 

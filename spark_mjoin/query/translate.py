@@ -21,23 +21,23 @@ from sqlglot import exp
 
 from spark_mjoin.errors import QueryError
 from spark_mjoin.join.casts import DAY_INTERVAL, INTERVAL, type_name
-from spark_mjoin.join.expressions import NAMED, unknown_function
+from spark_mjoin.join.registry import NAMED, unknown_function
 from spark_mjoin.model import Call, Cast, Expr, Lit
 from spark_mjoin.schema import arrow_type
 
-_BINARY: dict[type, str] = {
+BINARY: dict[type, str] = {
     exp.EQ: "=", exp.NEQ: "<>", exp.LT: "<", exp.LTE: "<=", exp.GT: ">", exp.GTE: ">=", exp.NullSafeEQ: "<=>",
     exp.Mul: "*", exp.Div: "/", exp.IntDiv: "div", exp.Mod: "%", exp.DPipe: "concat",
     exp.And: "and", exp.Or: "or", exp.Nullif: "nullif",
 }  # fmt: skip
-_UNARY: dict[type, str] = {
+UNARY: dict[type, str] = {
     exp.Upper: "upper", exp.Lower: "lower", exp.Length: "length", exp.Abs: "abs", exp.Hour: "hour",
     exp.Minute: "minute", exp.Second: "second", exp.Not: "not",
 }  # fmt: skip
-_DATE_PARTS: dict[type, str] = {
+DATE_PARTS: dict[type, str] = {
     exp.Year: "year", exp.Quarter: "quarter", exp.Month: "month", exp.Day: "day", exp.DayOfMonth: "day",
 }  # fmt: skip
-_VARIADIC: dict[type, str] = {exp.Coalesce: "coalesce", exp.Greatest: "greatest", exp.Least: "least"}
+VARIADIC: dict[type, str] = {exp.Coalesce: "coalesce", exp.Greatest: "greatest", exp.Least: "least"}
 _PARTS = ("this", "expression", "expressions", "is_string")
 _MORE_PARTS: dict[type, str] = {
     exp.Like: "negate", exp.In: "query unnest field", exp.Interval: "unit",
@@ -78,19 +78,19 @@ class Translator:
             return self._resolve([str(p.name) for p in node.parts])
         _check_parts(node)
         # By exact type: sqlglot derives CONCAT_WS from CONCAT, and the like, with another meaning.
-        translate = self._RULES.get(type(node))
+        translate = self.RULES.get(type(node))
         return self._by_table(node) if translate is None else translate(self, node)
 
     def _by_table(self, node: Any) -> Expr:
         kind = type(node)
-        if kind in _BINARY:
-            return Call(_BINARY[kind], (self.expression(node.this), self.expression(node.expression)))
-        if kind in _UNARY:
-            return Call(_UNARY[kind], (self.expression(node.this),))
-        if kind in _DATE_PARTS:
-            return Call(_DATE_PARTS[kind], (self._undated(node.this),))
-        if kind in _VARIADIC:
-            return Call(_VARIADIC[kind], tuple(map(self.expression, (node.this, *node.expressions))))
+        if kind in BINARY:
+            return Call(BINARY[kind], (self.expression(node.this), self.expression(node.expression)))
+        if kind in UNARY:
+            return Call(UNARY[kind], (self.expression(node.this),))
+        if kind in DATE_PARTS:
+            return Call(DATE_PARTS[kind], (self._undated(node.this),))
+        if kind in VARIADIC:
+            return Call(VARIADIC[kind], tuple(map(self.expression, (node.this, *node.expressions))))
         raise _refusal(node)
 
     # --- literals ---
@@ -257,7 +257,7 @@ class Translator:
             raise _refusal(node)
         return Call(name, tuple(map(self.expression, node.expressions)))
 
-    _RULES: ClassVar[dict[type, Callable[[Translator, Any], Expr]]] = {
+    RULES: ClassVar[dict[type, Callable[[Translator, Any], Expr]]] = {
         exp.Literal: _literal, exp.Boolean: _boolean, exp.Null: _null, exp.HexString: _hex, exp.RawString: _text,
         exp.Neg: _negation, exp.Interval: _interval, exp.Add: _sum, exp.Sub: _sum, exp.Is: _is, exp.In: _in,
         exp.Between: _between, exp.Like: _like, exp.Escape: _escape, exp.NullSafeNEQ: _distinct_from, exp.Cast: _cast,
@@ -273,7 +273,7 @@ def _check_parts(node: Any) -> None:
     """Refuse a node with a part that no rule below looks at: a flag that is overlooked changes the meaning silently."""
     known = {*_PARTS, *_MORE_PARTS.get(type(node), "").split()}
     unknown = [part for part, value in node.args.items() if value and part not in known]
-    if unknown and type(node) in {*_BINARY, *_UNARY, *_DATE_PARTS, *_VARIADIC, *Translator._RULES}:
+    if unknown and type(node) in {*BINARY, *UNARY, *DATE_PARTS, *VARIADIC, *Translator.RULES}:
         raise refuse(f"`{_sql(node)}` ({', '.join(unknown)})")
 
 

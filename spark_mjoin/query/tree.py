@@ -10,7 +10,7 @@ are not decided below. Both depend on the inputs below it alone, not on how they
 
 Right because: equality of keys is transitive within a class (query.graph), so one key stands for all inputs below; a
 predicate is decided in the lowest operator that has all its inputs; and every combination of an operator's inputs is
-passed on once, by the operator's own rule. So each result of the whole join is given out once, by the root.
+passed on once, by the operator's own rule. So each result of the whole join is emitted once, by the root.
 
 Not covered: which tree is best (driver.decompose), and changing from one to another (engine.replan).
 """
@@ -24,14 +24,17 @@ from dataclasses import dataclass, replace
 import pyarrow as pa
 
 from spark_mjoin.errors import OptionError, listed, nearest
-from spark_mjoin.join.expressions import columns_of, identifier, qualified
-from spark_mjoin.join.expressions import render as render_expr
+from spark_mjoin.join.expressions import columns_of
+from spark_mjoin.join.rendering import identifier, qualified
+from spark_mjoin.join.rendering import render as render_expr
 from spark_mjoin.model import (
+    NO_SOURCE,
     Call,
     Cast,
     Col,
     Expr,
     InputSpec,
+    Joined,
     JoinSpec,
     OperatorSpec,
     OutputColumn,
@@ -228,7 +231,7 @@ def _result(spec: JoinSpec, leaves: Sequence[int]) -> _Result:
             if Col(i, name) in needed:
                 place = at[i, ordinal] if (i, ordinal) in at else store(i, ordinal, name)
                 payload.append((qualified(spec.inputs[i].alias, name), place))
-                fields.append(pa.field(payload[-1][0], spec.sources[spec.inputs[i].source].schema.field(name).type))
+                fields.append(pa.field(payload[-1][0], spec.column_type(Col(i, name))))
     return _Result(tuple(stored), tuple(keys), tuple(payload), pa.schema(fields), tuple(sources), at)
 
 
@@ -242,14 +245,14 @@ def _spec(spec: JoinSpec, members: tuple[tuple[int, ...], ...], is_root: bool) -
     for number, leaves in enumerate(members):
         if len(leaves) == 1:
             input = spec.inputs[leaves[0]]
+            inputs.append(replace(input, source=len(sources)))
             sources.append(spec.sources[input.source])
-            inputs.append(replace(input, source=number))
             continue
         found = results[number] = _result(spec, leaves)
         alias = f"({' '.join(identifier(names[i]) for i in leaves)})"
-        below = [render_expr(r.expr, names) for r in spec.residuals if r.inputs <= frozenset(leaves)]
-        sources.append(SourceSpec(alias, "join", tuple(("where", condition) for condition in below), found.schema))
-        inputs.append(InputSpec(alias, number, (), None, found.stored, found.keys, found.payload, joined=True))
+        below = tuple(render_expr(r.expr, names) for r in spec.residuals if r.inputs <= frozenset(leaves))
+        joined = Joined(found.schema, below)
+        inputs.append(InputSpec(alias, NO_SOURCE, (), None, found.stored, found.keys, found.payload, joined))
     member_of = {i: number for number, leaves in enumerate(members) for i in leaves}
     inside = frozenset(member_of)
 
@@ -268,17 +271,13 @@ def _spec(spec: JoinSpec, members: tuple[tuple[int, ...], ...], is_root: bool) -
         for r in spec.residuals
         if r.inputs <= inside and not any(r.inputs <= frozenset(leaves) for leaves in members)
     )
-    joined = JoinSpec(
-        tuple(sources), tuple(inputs), spec.classes, residuals, (), pa.schema([]), split_by=spec.star_class
-    )
+    part = JoinSpec(tuple(sources), tuple(inputs), spec.classes, residuals, (), pa.schema([]), split_by=spec.star_class)
     if is_root:
-        return replace(
-            joined, output=tuple(OutputColumn(o.name, here(o.expr)) for o in spec.output), schema=spec.schema
-        )
+        return replace(part, output=tuple(OutputColumn(o.name, here(o.expr)) for o in spec.output), schema=spec.schema)
     result = _result(spec, sorted(inside))
     passes_on = []
     for leaf, ordinal in result.sources:
         number = member_of[leaf]
         passes_on.append((number, results[number].at[leaf, ordinal] if number in results else ordinal))
     schema = pa.schema([pa.field(column.field, column.type) for column in result.stored])
-    return replace(joined, schema=schema, passes_on=tuple(passes_on))
+    return replace(part, schema=schema, passes_on=tuple(passes_on))

@@ -4,7 +4,7 @@ Adding a source is one file and one line in `REGISTRY`. The registry holds dotte
 are imported when it is first used and not before. A class named there
 
 - is called with (alias, options), and raises OptionError for values it cannot use;
-- names its own options in `OPTIONS` (`kafka.*` stands for every name with that prefix) and the limits that make sense
+- names its own options in `OPTIONS` (`client.*` stands for every name with that prefix) and the limits that make sense
   for it in `LIMITS`; anything else that a user sets is an error that suggests the nearest name.
 
 Not covered here: options that have the prefix of a source but are the join's (`window`, `watermark`, ...). The caller
@@ -22,7 +22,7 @@ import pyarrow as pa
 from spark_mjoin.errors import OptionError, listed, nearest
 from spark_mjoin.model import SourceSpec
 from spark_mjoin.sources.options import Options
-from spark_mjoin.sources.protocol import Limits, Source
+from spark_mjoin.sources.protocol import LIMITS, Limits, Source
 
 REGISTRY: dict[str, str] = {
     "parquet": "spark_mjoin.sources.files:ParquetSource",
@@ -31,8 +31,6 @@ REGISTRY: dict[str, str] = {
     "arrow": "spark_mjoin.sources.files:ArrowSource",
     "wisconsin": "spark_mjoin.sources.wisconsin:WisconsinSource",
 }
-
-_LIMITS = ("maxRowsPerTrigger", "maxFilesPerTrigger", "maxBytesPerTrigger")
 
 
 class _SourceClass(Protocol):
@@ -54,7 +52,7 @@ def create(alias: str, format: str, options: Mapping[str, str], schema: pa.Schem
     """
     source = _class_of(alias, format)
     read = Options(alias, options)
-    for limit in _LIMITS:
+    for limit in LIMITS:
         if limit in read and limit not in source.LIMITS:
             raise read.error(limit, f"does not apply to format '{format}'; it knows {listed(source.LIMITS)}")
     read.check_known(("format", *source.LIMITS, *source.OPTIONS))

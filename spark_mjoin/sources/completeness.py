@@ -29,12 +29,12 @@ import logging
 import time
 from collections.abc import Callable
 
-from spark_mjoin.sources.file_formats import File, FileFormat
+from spark_mjoin.sources.decoding.file import File, FileFormat
 from spark_mjoin.sources.storage import FileStat, Storage
 
 _log = logging.getLogger(__name__)
 
-_SETTLED_NS = 200_000_000  # text that nobody touched for so long is complete
+_RESTING_NS = 200_000_000  # text that nobody touched for so long is complete
 _STALE_NS = 60_000_000_000  # a file without its last word for so long deserves a warning
 
 
@@ -56,7 +56,7 @@ class Completeness:
         self._endless.intersection_update(found)
         self._warned.intersection_update(found)
         if not self._format.sealed:
-            return self._settled(found, now, monotonic, last_look)
+            return self._resting(found, now, monotonic, last_look)
         return [f for f in found if self._is_sealed(f, now, last_look)]
 
     def _is_sealed(self, file: FileStat, now: int, last_look: bool) -> bool:
@@ -77,14 +77,14 @@ class Completeness:
             self._warn(file, "has no end yet and is ignored until it has one")
         return False
 
-    def _settled(self, found: list[FileStat], now: int, monotonic: int, last_look: bool) -> list[FileStat]:
-        recent = [f for f in found if now - f.mtime_ns < _SETTLED_NS]
+    def _resting(self, found: list[FileStat], now: int, monotonic: int, last_look: bool) -> list[FileStat]:
+        recent = [f for f in found if now - f.mtime_ns < _RESTING_NS]
         seen = time.monotonic_ns()  # not `monotonic`: the listing met them at some moment in between
         self._first_seen = {f: self._first_seen.get(f, seen) for f in recent}
-        left_out = {f for f in recent if monotonic - self._first_seen[f] < _SETTLED_NS}
+        left_out = {f for f in recent if monotonic - self._first_seen[f] < _RESTING_NS}
         if last_look and left_out:
             newest = max(f.mtime_ns for f in left_out)
-            time.sleep(min(_SETTLED_NS, max(0, newest + _SETTLED_NS - time.time_ns())) / 1e9)
+            time.sleep(min(_RESTING_NS, max(0, newest + _RESTING_NS - time.time_ns())) / 1e9)
             left_out = {f for f in left_out if self._store.stat(f.path) != f}
             for file in left_out:
                 self._warn(file, "is still being written and is left out")

@@ -16,9 +16,6 @@ the last, and refuses a file that changed; the task that has read a mixture then
 Only complete files go into the log, and completeness.py says which are. That is said of a file as it was listed: one
 that changes before it is logged is dropped, and the next listing judges it anew. Empty files are not there.
 
-Limits: `max_rows` is exact and may end inside a file; `max_files` and `max_bytes` count every file that is touched,
-with its whole size, and always let one through. Of several the tightest wins.
-
 An inferred schema is that of the oldest file. It is found once per instance and travels with it when pickled, so
 executors must be given the instance on which the driver called `schema()`, and not a new one.
 
@@ -38,18 +35,22 @@ import pyarrow as pa
 from spark_mjoin.errors import OptionError, SourceError, listed
 from spark_mjoin.model import Position, Range
 from spark_mjoin.schema import parse_ddl
-from spark_mjoin.sources.completeness import Completeness
 from spark_mjoin.sources.conversion import ColumnError
-from spark_mjoin.sources.file_formats import Arrow, Csv, File, FileFormat, Json, Parquet
+from spark_mjoin.sources.decoding.arrow import Arrow
+from spark_mjoin.sources.decoding.csv import Csv
+from spark_mjoin.sources.decoding.file import File, FileFormat
+from spark_mjoin.sources.decoding.json import Json
+from spark_mjoin.sources.decoding.parquet import Parquet
+from spark_mjoin.sources.discovery import Backlog, Place, by_age, logged
 from spark_mjoin.sources.globs import compiled
 from spark_mjoin.sources.options import Options
-from spark_mjoin.sources.protocol import Limits, SourceLog, Survey
-from spark_mjoin.sources.storage import FileStat, exists, find, is_glob, storage
+from spark_mjoin.sources.protocol import LIMITS, Limits, SourceLog, Survey
+from spark_mjoin.sources.storage import FileStat, exists, is_glob, storage
 from spark_mjoin.sources.survey import rate, rows_in
+from spark_mjoin.sources.taking import Taking
 
 _log = logging.getLogger(__name__)
 
-_LOG_PAGE = 1_000
 _COUNTS_KEPT = 10_000
 
 
@@ -59,7 +60,7 @@ class FileSource:
     OPTIONS: tuple[str, ...] = (
         "path", "schema", "failOnDataLoss", "latestFirst", "recursiveFileLookup", "pathGlobFilter",
     )  # fmt: skip
-    LIMITS = ("maxRowsPerTrigger", "maxFilesPerTrigger", "maxBytesPerTrigger")
+    LIMITS = LIMITS
 
     def __init__(self, alias: str, options: Options, format: FileFormat) -> None:
         self._alias = alias
@@ -73,29 +74,34 @@ class FileSource:
         ddl = options.text("schema")
         self._declared = None if ddl is None else parse_ddl(ddl, options.name("schema"))
         self._fail_on_data_loss = options.flag("failOnDataLoss", True)
-        self._latest_first = options.flag("latestFirst", False)
-        self._recursive = options.flag("recursiveFileLookup", False)
-        self._name_filter = options.text("pathGlobFilter")
+        name_filter = options.text("pathGlobFilter")
         try:
-            _ = compiled(self._name_filter or "")
+            _ = compiled(name_filter or "")
         except ValueError as e:
             raise options.error("pathGlobFilter", str(e)) from e
+        latest_first, recursive = options.flag("latestFirst", False), options.flag("recursiveFileLookup", False)
+        self._place = Place(alias, self._store, format, self._secrets, latest_first, recursive, name_filter)
         self._schema: pa.Schema | None = None
         self._end: int | None = None  # of the log, once frozen
         self._forget()
 
     def _forget(self) -> None:
         """Start over with what is only remembered to save work."""
-        self._log_of_seen: SourceLog | None = None
-        self._seen: set[str] = set()  # paths in the log
-        self._seen_entries = 0  # how much of the log is in _seen
-        self._unread: list[FileStat] = []  # found, not yet in the log, in the order in which to take them
+        self._backlog = Backlog(self._place)
         self._counts: dict[FileStat, int] = {}
-        self._completeness = Completeness(self._alias, self._store, self._format)
 
     def __getstate__(self) -> dict[str, Any]:
-        kept = ("_alias", "_format", "_store", "_secrets", "_declared", "_fail_on_data_loss", "_latest_first",
-                "_recursive", "_name_filter", "_schema", "_end")  # fmt: skip
+        kept = (
+            "_alias",
+            "_format",
+            "_store",
+            "_secrets",
+            "_declared",
+            "_fail_on_data_loss",
+            "_place",
+            "_schema",
+            "_end",
+        )
         return {name: getattr(self, name) for name in kept}
 
     def __setstate__(self, state: dict[str, Any]) -> None:
@@ -131,8 +137,8 @@ class FileSource:
                 raise OptionError(f"option '{path_option}': '{self._store.shown}' does not exist")
             if self._declared is not None:
                 return self._declared
-            # Not `_discover`: a file that is written on still has its types, and notes are left of what it sees.
-            candidates = sorted(self._listing(()), key=_by_age)
+            # Not through the backlog, which remembers what it sees: a file that is written on still has its types.
+            candidates = sorted(self._place.files(), key=by_age)
             first = next((f for f in candidates if self._format.is_complete(File(self._store, f))), None)
         except OSError as e:
             raise OptionError(
@@ -159,8 +165,8 @@ class FileSource:
 
     def latest(self, start: Position, limits: Limits, log: SourceLog) -> Position:
         self._check_reach(start, log)
-        taking = _Taking(start, limits)
-        for entry in self._logged(start["files"], log):
+        taking = Taking(start, limits)
+        for entry in logged(log, start["files"], len(log) if self._end is None else self._end):
             file = FileStat(entry["path"], entry["size"], entry["mtime_ns"])
             rows = None
             if limits.max_rows is not None:
@@ -172,9 +178,9 @@ class FileSource:
         return taking.position
 
     def freeze(self, log: SourceLog) -> None:
-        self._absorb(log)
-        new = self._discover(last_look=True)
-        self._record([_entry(f, None) for f in new], log)
+        self._backlog.catch_up(log)
+        new = self._backlog.discovered(last_look=True)
+        self._backlog.record([_entry(f, None) for f in new], log)
         self._end = len(log)
 
     def plan(self, start: Position, end: Position, log: SourceLog) -> list[Range]:
@@ -188,7 +194,7 @@ class FileSource:
         return ranges
 
     def _check_reach(self, position: Position, log: SourceLog) -> int:
-        """How many files a position counts. To go on from one that counts more than were found would skip others."""
+        """How many files a position counts. Resuming from one that counts more than were found would skip files."""
         counted: int = position["files"] + (1 if position["rows"] else 0)
         if counted > len(log):
             raise SourceError(
@@ -214,33 +220,29 @@ class FileSource:
         return not self._fail_on_data_loss
 
     def behind(self, position: Position, log: SourceLog) -> int:
-        found = len(log) + len(self._unread) if self._end is None else self._end
+        found = len(log) + len(self._backlog) if self._end is None else self._end
         return max(0, found - int(position["files"]))
 
-    def _logged(self, start: int, log: SourceLog) -> Iterator[dict[str, Any]]:
-        end = len(log) if self._end is None else self._end
-        for page in range(start, end, _LOG_PAGE):
-            yield from log.read(page, min(end, page + _LOG_PAGE))
-
-    def _take_new(self, taking: _Taking, limits: Limits, log: SourceLog) -> None:
+    def _take_new(self, taking: Taking, limits: Limits, log: SourceLog) -> None:
         """Take new files as far as the limits go, and log those that the position counts."""
-        self._absorb(log)
-        if self._latest_first:
-            self._unread = []
+        backlog = self._backlog
+        backlog.catch_up(log)
+        if self._place.latest_first:
+            backlog.clear()
         taken: list[dict[str, Any]] = []
-        listings = 0
+        listed_now = False
         while not taking.full:
-            if not self._unread:
-                if listings:
+            if not backlog:
+                if listed_now:
                     break
-                listings = 1
-                self._record(taken, log)  # or the listing would find them again
+                listed_now = True
+                backlog.record(taken, log)  # or the listing would find them again
                 taken = []
-                self._unread = self._discover()[::-1]  # taken from the end
+                backlog.refill()
                 continue
-            file = self._unread[-1]
+            file = backlog.next()
             # A file that was just listed needs no second look, unless it is counted, which takes its time.
-            rows, as_listed = None, bool(listings) or self._is_still(file)
+            rows, as_listed = None, listed_now or self._is_still(file)
             if as_listed and limits.max_rows is not None:
                 try:
                     rows = self._count(file, logged=False)
@@ -248,59 +250,17 @@ class FileSource:
                     if self._is_still(file):
                         raise
                 as_listed = rows is not None and self._is_still(file)
-            if not as_listed:  # promised to nobody: the next listing says what it is now, and whether that is complete
-                self._unread.pop()
+            if not as_listed:  # no position counts it: the next listing says what it is now, and whether it is complete
+                backlog.remove()
                 continue
             before = taking.position
             more = taking.take(file, rows)
             if taking.position != before:
                 taken.append(_entry(file, rows))
-                self._unread.pop()
+                backlog.remove()
             if not more:
                 break
-        self._record(taken, log)
-
-    def _record(self, entries: list[dict[str, Any]], log: SourceLog) -> None:
-        if entries:
-            log.append(entries)
-            self._absorb(log)
-
-    def _absorb(self, log: SourceLog) -> None:
-        """Bring `_seen` up to date with the log, reading only what is new in it."""
-        if log is not self._log_of_seen or len(log) < self._seen_entries:
-            self._seen, self._seen_entries, self._unread = set(), 0, []
-            self._log_of_seen = log
-        end = len(log)
-        for page in range(self._seen_entries, end, _LOG_PAGE):
-            self._seen.update(e["path"] for e in log.read(page, min(end, page + _LOG_PAGE)))
-        self._seen_entries = end
-
-    def _listing(self, seen: set[str] | tuple[()]) -> list[FileStat]:
-        found = [f for f in find(self._store, self._recursive, self._name_filter, seen) if f.size > 0]
-        for file in found:
-            self._refuse_unless_utf8(file.path)
-        return found
-
-    def _refuse_unless_utf8(self, path: str) -> None:
-        """Python knows names that are not UTF-8, as surrogates, but neither Arrow nor Spark can be told them."""
-        try:
-            path.encode()
-        except UnicodeEncodeError as e:
-            shown = path.encode(errors="surrogateescape").decode(errors="backslashreplace")
-            raise SourceError(
-                f"source '{self._alias}': the name '{shown}' (option 'source.{self._alias}.path') is not UTF-8. "
-                f"Rename the file, or move it away"
-            ) from e
-
-    def _discover(self, last_look: bool = False) -> list[FileStat]:
-        """New complete files, in the order in which to take them."""
-        try:
-            complete = self._completeness.complete(lambda: self._listing(self._seen), last_look)
-        except OSError as e:
-            named = f"'{self._store.shown}' (option 'source.{self._alias}.path')"
-            problem = f"{named} cannot be listed: {self._secrets.hide(str(e))}"
-            raise SourceError(f"source '{self._alias}': {problem}") from self._secrets.cause(e)
-        return sorted(complete, key=_by_age, reverse=self._latest_first)
+        backlog.record(taken, log)
 
     def _count(self, file: FileStat, logged: bool = True) -> int:
         """The rows of a file, counted once; 0 when it is lost and losing it is allowed."""
@@ -370,46 +330,6 @@ class FileSource:
             f"Compare it with option 'source.{self._alias}.schema'. If the file is wrong, correct or remove it, and "
             f"set option 'source.{self._alias}.failOnDataLoss' to false for the run that goes on without what it was"
         )
-
-
-class _Taking:
-    """How far a batch has come, against its limits. Files are offered one by one, from the start position on."""
-
-    def __init__(self, start: Position, limits: Limits) -> None:
-        self.position = dict(start)
-        self._limits = limits
-        self._files = self._bytes = self._rows = 0
-
-    @property
-    def full(self) -> bool:
-        """Whether no further file can be taken, whatever it is."""
-        files, rows = self._limits.max_files, self._limits.max_rows
-        return (files is not None and self._files >= files) or (rows is not None and self._rows >= rows)
-
-    def take(self, file: FileStat, rows: int | None) -> bool:
-        """Take what the limits allow of the file at the position; False when the batch ends in or before it.
-
-        `rows` counts the whole file; None only without a limit on rows.
-        """
-        if self.full:
-            return False
-        if self._limits.max_bytes is not None and self._files and self._bytes + file.size > self._limits.max_bytes:
-            return False
-        self._files += 1
-        self._bytes += file.size
-        if self._limits.max_rows is not None and rows is not None:
-            left = max(0, rows - self.position["rows"])
-            allowed = self._limits.max_rows - self._rows
-            if left > allowed:
-                self.position = {"files": self.position["files"], "rows": self.position["rows"] + allowed}
-                return False
-            self._rows += left
-        self.position = {"files": self.position["files"] + 1, "rows": 0}
-        return True
-
-
-def _by_age(file: FileStat) -> tuple[int, str]:
-    return file.mtime_ns, file.path
 
 
 def _entry(file: FileStat, rows: int | None) -> dict[str, Any]:

@@ -11,8 +11,8 @@ import math
 import re
 from collections.abc import Iterable, Mapping
 
-from spark_mjoin.config import parse_bytes, parse_count
 from spark_mjoin.errors import OptionError, listed, nearest
+from spark_mjoin.quantities import parse_bytes, parse_count
 from spark_mjoin.redaction import Secrets
 
 _TIME_UNITS = {"ms": 0.001, "s": 1.0, "": 1.0, "m": 60.0, "min": 60.0, "h": 3600.0}
@@ -108,7 +108,7 @@ class Options:
         return float(match[1]) * _TIME_UNITS[match[2].lower()]
 
     def check_known(self, known: Iterable[str]) -> None:
-        """OptionError for the first option, in order of name, that is not among `known`; `kafka.*` is a prefix."""
+        """OptionError for the first option, in order of name, that is not among `known`; `client.*` is a prefix."""
         names = list(known)
         exact = {n.casefold() for n in names}
         prefixes = tuple(n[:-1].casefold() for n in names if n.endswith("*"))

@@ -24,6 +24,8 @@ import pyarrow as pa
 
 from spark_mjoin.model import Position, Range
 
+LIMITS = ("maxRowsPerTrigger", "maxFilesPerTrigger", "maxBytesPerTrigger")  # options, in the order of the fields below
+
 
 @dataclass(frozen=True)
 class Limits:

@@ -121,9 +121,9 @@ class RemoteStorage:
         self._fs, root, self._spec = filesystem.connect(self.uri)
         user = re.search(r"//[^/]*@", root)
         self._user = "" if user is None else user[0]
-        self.root = self._told(root)
+        self.root = self._public(root)
 
-    def _told(self, path: str) -> str:
+    def _public(self, path: str) -> str:
         """A path of the file system as others get to know it, without user info."""
         return path.replace(self._user, "//", 1) if self._user else path
 
@@ -142,7 +142,7 @@ class RemoteStorage:
             selector = pafs.FileSelector(self._own(directory), recursive=False, allow_not_found=True)
             for found in self._fs.get_file_info(selector):
                 is_dir = found.type == pafs.FileType.Directory
-                path = self._told(found.path)
+                path = self._public(found.path)
                 known = None if is_dir else FileStat(path, found.size, found.mtime_ns or 0)
                 yield Listed(found.base_name, path, is_dir, known)
             return
@@ -152,7 +152,7 @@ class RemoteStorage:
         except (FileNotFoundError, NotADirectoryError):
             return
         for info in infos:
-            path = self._told(info["name"].rstrip("/"))
+            path = self._public(info["name"].rstrip("/"))
             if path.strip("/") == directory.strip("/"):
                 continue
             is_dir = info["type"] == "directory"

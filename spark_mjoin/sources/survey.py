@@ -15,7 +15,7 @@ from typing import Any
 
 import pyarrow as pa
 
-from spark_mjoin.sources.file_formats import File, FileFormat
+from spark_mjoin.sources.decoding.file import File, FileFormat
 from spark_mjoin.sources.storage import FileStat, Storage
 
 LOOKED_AT = 8  # files

@@ -53,6 +53,6 @@ def parsed(text: bytes, path: str) -> dict[str, Any]:
     if body["format"] != FORMAT:
         raise StateError(
             f"state file {path} has format {body['format']}, and this version of spark_mjoin reads format {FORMAT}: "
-            "go on with the version that wrote it, or start with a new checkpoint"
+            "resume with the version that wrote it, or start with a new checkpoint"
         )
     return body

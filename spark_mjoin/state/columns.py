@@ -315,6 +315,12 @@ def fixed_values(array: pa.Array, dtype: Any) -> Array:
     return np.frombuffer(array.buffers()[1], dtype, offset=array.offset * np.dtype(dtype).itemsize, count=len(array))
 
 
+def valid_rows(array: pa.Array) -> Array:
+    """Per row whether it has a value."""
+    out: Array = array.is_valid().to_numpy(zero_copy_only=False)
+    return out
+
+
 def bytes_parts(array: pa.Array) -> tuple[Array, Array]:
     """Offsets and bytes of a string or binary array, without a copy."""
     large = pa.types.is_large_string(array.type) or pa.types.is_large_binary(array.type)

@@ -136,7 +136,7 @@ class Directory:
             try:
                 with self._create(temporary) as stream:
                     write(stream)
-                if not (self._local and self._link(temporary, name)):
+                if not (self._local and self.link(temporary, name)):
                     _WITHOUT_LINKS.add(self._path)
                     if self.exists(name):
                         self._fs.delete_file(self.path(temporary))
@@ -170,7 +170,7 @@ class Directory:
         selector = pafs.FileSelector(self._path, allow_not_found=True)
         return sorted(i.base_name for i in self._fs.get_file_info(selector) if i.base_name.startswith(TEMPORARY))
 
-    def _link(self, temporary: str, name: str) -> bool:
+    def link(self, temporary: str, name: str) -> bool:
         """Publish by hard link; False where the file system has none (the temporary file is still there then)."""
         try:
             os.link(self.path(temporary), self.path(name))

@@ -218,7 +218,7 @@ class OperatorState:
         input = self.spec.inputs[number]
         if not input.joined:
             return None
-        conditions = tuple(condition for _, condition in self.spec.sources[input.source].options)
+        conditions = tuple(input.joined.conditions)
         return Signature(tuple((column.field, str(column.type)) for column in input.stored), conditions)
 
     def label(self, number: int) -> str:

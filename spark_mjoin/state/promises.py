@@ -164,16 +164,6 @@ class Promises:
                 out |= of.contains(together([keys[c] for c in classes]))
         return out
 
-    def pending(self, input: int) -> dict[Classes, KeySet]:
-        """What an input has promised and the output has not been told, by the key classes that it is about."""
-        out = {}
-        for classes, of in self.of[input].sets.items():
-            told = self.given.get(classes)
-            left = of if told is None else minus(of, told)
-            if left:
-                out[classes] = left
-        return out
-
     def forget(self, input: int, classes: Classes, keys: KeySet) -> None:
         """No row that has one of these keys is left or will come, on any input."""
         self._take_out(input, classes, keys)

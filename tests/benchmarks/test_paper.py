@@ -188,7 +188,7 @@ def test_figures_8_to_10_of_kang(tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     assert (tmp_path / "kang10.png").stat().st_size > 5_000
 
 
-def test_the_controller_is_told_nothing_and_stays_with_what_it_chose() -> None:
+def test_the_controller_knows_nothing_and_stays_with_what_it_chose() -> None:
     """Which window gets the memory is as good either way here; to change it again and again is not."""
     streams = resources._streams(resources.OFFERED, (resources.KEYS,) * 2, 100.0)
     held = resources.memory_of(resources.ROWS)

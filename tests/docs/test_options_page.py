@@ -9,13 +9,13 @@ import pyarrow as pa
 import pytest
 
 import spark_mjoin
-from spark_mjoin import config, metrics
+from spark_mjoin import metrics
 from spark_mjoin.__main__ import COMMANDS
-from spark_mjoin.config import Options
+from spark_mjoin.config import Options, names
 from spark_mjoin.counts import Standing
 from spark_mjoin.explaining.advice import SAMPLE_ROWS
 from spark_mjoin.explaining.explanation import SECONDS
-from spark_mjoin.join.expressions import FUNCTIONS
+from spark_mjoin.join.registry import FUNCTIONS
 from spark_mjoin.query.graph import plan_join
 from spark_mjoin.schema import parse_ddl
 from spark_mjoin.sources import REGISTRY, formats
@@ -49,7 +49,7 @@ def options(*titles: str) -> set[str]:
 
 
 def test_every_option_of_the_join_is_documented_and_exists() -> None:
-    assert options("The join") == set(config._KNOWN)
+    assert options("The join") == set(names.OF_THE_JOIN)
 
 
 @pytest.mark.parametrize("format", FORMATS)
@@ -58,7 +58,7 @@ def test_every_option_of_a_source_is_documented_and_exists(format: str) -> None:
     source = getattr(importlib.import_module(module), name)
     own = {"csv": ["CSV"], "wisconsin": ["Wisconsin"]}.get(format, [])
     documented = options("Sources: common", *(["Files"] if format in FILES else []), *own)
-    assert documented == {*config.OF_ANY_SOURCE, *source.OPTIONS, *source.LIMITS}
+    assert documented == {*names.OF_ANY_SOURCE, *source.OPTIONS, *source.LIMITS}
 
 
 def test_every_format_is_documented() -> None:
@@ -71,7 +71,7 @@ def test_the_readme_names_only_options_that_exist() -> None:
     table = readme.split("## Options\n")[1].split("\n\n")[1]
     named = {n for line in table.splitlines()[2:] for n in re.findall(r"`([^`]+)`", line.split("|")[1])}
     top = {n for n in named if not n.startswith((".", "source."))}
-    assert top <= set(config._KNOWN)
+    assert top <= set(names.OF_THE_JOIN)
     assert {n.removeprefix("source.<alias>").removeprefix(".") for n in named - top} <= {"format", "path", "schema"}
 
 

@@ -127,7 +127,7 @@ def test_the_wheel_has_what_it_needs_and_nothing_else(wheel: Path) -> None:
     assert {"spark_mjoin/py.typed", "pyspark_mjoin/__init__.py"} <= names
     assert any(name.endswith("licenses/LICENSE") for name in names)
     assert not [name for name in names if name.startswith(("tests", "benchmarks", "examples"))]
-    assert ("spark_mjoin/jars/spark-mjoin.jar" in names) == shim._JAR.exists()  # needs a JDK
+    assert ("spark_mjoin/jars/spark-mjoin.jar" in names) == shim.JAR.exists()  # needs a JDK
 
 
 def test_the_programs_use_the_wheel(runs: Runs, wheel: Path) -> None:
@@ -140,14 +140,14 @@ def test_pages_show_what_their_examples_print(runs: Runs, page: str) -> None:
     assert shown in runs.printed(page)
 
 
-def test_the_quickstart_of_the_readme_goes_on_with_new_files(runs: Runs) -> None:
+def test_the_quickstart_of_the_readme_continues_with_new_files(runs: Runs) -> None:
     runs.printed("readme")
     runs.printed("readme, again")
     assert runs.delivered("first") == [(1, "Ada", 40.0, "air")]
     assert runs.delivered("delivered before") == [(1, "Ada", 40.0, "air"), (3, "Cleo", 12.5, "road")]
 
 
-@pytest.mark.skipif(not shim._JAR.exists(), reason="the jar is not built: there is no JDK")
+@pytest.mark.skipif(not shim.JAR.exists(), reason="the jar is not built: there is no JDK")
 def test_the_quickstart_of_the_readme_with_the_jar(runs: Runs) -> None:
     runs.printed("readme, with the jar")
     assert runs.delivered("delivered") == [(1, "Ada", 40.0, "air"), (3, "Cleo", 12.5, "road")]

@@ -43,5 +43,5 @@ def anchors(page: Path) -> set[str]:
 def test_files_that_the_architecture_page_names_exist() -> None:
     named = re.findall(r"`((?:[a-z_]+/)*[a-z_]+\.py)`", (ROOT / "docs/architecture.md").read_text())
     assert len(named) > 10
-    places = (ROOT, ROOT / "spark_mjoin", ROOT / "spark_mjoin/planner")
+    places = (ROOT, ROOT / "spark_mjoin", ROOT / "spark_mjoin/query")
     assert not [name for name in named if not any((place / name).exists() for place in places)]

@@ -10,8 +10,9 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from spark_mjoin.engine import overflow, partitioned
+from spark_mjoin.engine import fitting, overflow, partitioned
 from spark_mjoin.engine.disk import Part
+from spark_mjoin.engine.fitting import Division
 from spark_mjoin.errors import StateError
 from spark_mjoin.state.buckets import BUCKETS
 from tests.engine.test_overflow import Run
@@ -53,13 +54,13 @@ def arrivals(dice: np.random.Generator, batches: int, size: int, keys: int, hot:
 def seen(monkeypatch: pytest.MonkeyPatch) -> list[tuple[partitioned.Pass, int]]:
     """A list to which every run of a pass is added, with its origin."""
     runs: list[tuple[partitioned.Pass, int]] = []
-    real = partitioned.Pass._run
+    real = partitioned.Pass.results
 
-    def run(self: partitioned.Pass, origin: int, rows: list[partitioned.Rows]) -> Iterator[pa.RecordBatch]:
-        runs.append((self, origin))
-        yield from real(self, origin, rows)
+    def results(self: partitioned.Pass) -> Iterator[pa.RecordBatch]:
+        runs.extend((self, origin) for origin, _ in self.runs())
+        yield from real(self)
 
-    monkeypatch.setattr(partitioned.Pass, "_run", run)
+    monkeypatch.setattr(partitioned.Pass, "results", results)
     return runs
 
 
@@ -69,7 +70,7 @@ def test_a_pass_gives_what_duckdb_gives(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, seen: list[Any], shape: str, area: int
 ) -> None:
     monkeypatch.setattr(overflow, "LEAST_AREA", area)
-    monkeypatch.setattr(partitioned, "LEAST_PORTION", 16)
+    monkeypatch.setattr(fitting, "LEAST_PORTION", 16)
     dice = np.random.default_rng([len(shape), area])
     aliases = "abcde" if "5" in shape else "abc" if "3" in shape else "abcd"
     for attempt, (fuel, threshold) in enumerate([("1g", "1"), ("12k", "1000000")]):
@@ -97,7 +98,7 @@ def test_rows_outside_their_window_are_in_no_result(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, seen: list[Any], seed: int
 ) -> None:
     monkeypatch.setattr(overflow, "LEAST_AREA", 4 << 10)
-    monkeypatch.setattr(partitioned, "LEAST_PORTION", 16)
+    monkeypatch.setattr(fitting, "LEAST_PORTION", 16)
     dice, size = np.random.default_rng(seed), 100
     given = {x: arrivals(dice, 5, size, 60, 0.0) for x in "abcd"}
     for tables in given.values():
@@ -149,12 +150,12 @@ def test_a_pass_stays_within_the_work_area(tmp_path: Path, monkeypatch: pytest.M
 
 def test_a_frequent_key_is_joined_block_by_block(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(overflow, "LEAST_AREA", 16 << 10)
-    monkeypatch.setattr(partitioned, "LEAST_PORTION", 16)
+    monkeypatch.setattr(fitting, "LEAST_PORTION", 16)
     dice = np.random.default_rng(5)
     given = {x: arrivals(dice, 3, 200, 2000, 0.0) for x in "abc"}
     given["b"] = arrivals(dice, 3, 20, 2000, 0.5)
     given["c"] = arrivals(dice, 3, 300, 2000, 0.6)
-    blocks, real = list[int](), partitioned._filled
+    blocks, real = list[int](), partitioned.filled_tables
 
     def filled(*args: Any) -> Iterator[Any]:
         tables = 0
@@ -163,7 +164,7 @@ def test_a_frequent_key_is_joined_block_by_block(tmp_path: Path, monkeypatch: py
             yield table
         blocks.append(tables)
 
-    monkeypatch.setattr(partitioned, "_filled", filled)
+    monkeypatch.setattr(partitioned, "filled_tables", filled)
     run = Run(given, query_of("chain of 3"), tmp_path, memory="32k", blockingThreshold="1").to_the_end()
     run.check()
     assert max(blocks) > 2
@@ -171,9 +172,9 @@ def test_a_frequent_key_is_joined_block_by_block(tmp_path: Path, monkeypatch: py
 
 def test_buckets_that_are_too_large_are_divided_by_digits() -> None:
     sizes = np.full(BUCKETS, 100.0)
-    whole = partitioned.Division.packed(range(BUCKETS), sizes, 350.0)
+    whole = Division.packed(range(BUCKETS), sizes, 350.0)
     assert (whole.depth, len(whole.buckets)) == (0, -(-BUCKETS // 3))
-    parts = partitioned.Division.packed(range(BUCKETS), sizes, 30.0)
+    parts = Division.packed(range(BUCKETS), sizes, 30.0)
     assert parts.depth == 1
     hashes = np.random.default_rng(0).integers(0, 2**63, 10_000).astype(np.uint64)
     for division in (whole, parts):

@@ -23,7 +23,7 @@ from hypothesis import strategies as st
 import spark_mjoin
 from spark_mjoin import sources
 from spark_mjoin.__main__ import main
-from spark_mjoin.explaining import advice, sampling
+from spark_mjoin.explaining import advice, matching
 from spark_mjoin.explaining.advice import Advice, advised
 from spark_mjoin.explaining.explanation import explained
 from spark_mjoin.model import Array, Range
@@ -137,7 +137,7 @@ def oracle_key_cardinalities_are_close_to_the_truth(values: Callable[[], Array],
 @settings(deadline=None)
 def oracle_common_counts_pairs(left: list[int], right: list[int]) -> None:
     pairs = sum(a == b for a in left for b in right)
-    assert sampling._common(np.array(left, np.uint64), np.array(right, np.uint64)) == pairs
+    assert matching.equal_pairs(np.array(left, np.uint64), np.array(right, np.uint64)) == pairs
 
 
 def test_inputs_that_never_match_are_not_taken_for_some_that_do(tmp_path: Path) -> None:
@@ -305,7 +305,7 @@ def test_too_little_memory_is_found_out(tmp_path: Path) -> None:
 
 
 def test_more_than_the_machine_has_is_not_suggested(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(advice, "_machine_bytes", lambda: float(256 << 20))
+    monkeypatch.setattr(advice, "machine_bytes", lambda: float(256 << 20))
     options = parquet(tmp_path, a={"k": IN_ORDER}, b={"k": SHUFFLED}) | {"on": "k"}
     made = advised(options | {"source.a.expectedRowsPerSecond": "100000"}, SAMPLE)
     (memory,) = [s for s in made.suggestions if s.option == "memory"]

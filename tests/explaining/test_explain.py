@@ -214,7 +214,7 @@ def test_without_rates_nothing_is_made_up() -> None:
     assert not re.search(r"\d", section(made, "RATES AND STATE"))
 
 
-def test_what_is_given_and_what_is_assumed_is_told_apart() -> None:
+def test_what_is_given_is_marked_apart_from_what_is_assumed() -> None:
     options = join("a b c", CHAIN, expectedSelectivity="a.b: 0.001") | RATES
     inputs = section(explained(options, seconds=1000), "INPUTS")
     assert re.search(r"a +100 +given +\d+ bytes a row +by its types", inputs)

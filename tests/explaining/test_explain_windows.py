@@ -12,7 +12,7 @@ import pytest
 
 from spark_mjoin.driver.loading import load
 from spark_mjoin.engine import batch as task
-from spark_mjoin.explaining import sampling
+from spark_mjoin.explaining import matching
 from spark_mjoin.explaining.advice import advised
 from spark_mjoin.explaining.explanation import explained
 from spark_mjoin.model import Array
@@ -106,7 +106,7 @@ def oracle_pairs_inside_are_those_that_a_window_lets_through() -> None:
     for reach in ([3.0, 5.0], [0.5, 100.0], [np.inf, 1.0]):
         a, b = random.uniform(0, 20, 80), random.uniform(0, 20, 60)
         truth = sum(y > x - reach[1] if y <= x else x > y - reach[0] for x in a for y in b)
-        assert sampling._within(a, b, reach) == truth
+        assert matching.pairs_inside(a, b, reach) == truth
 
 
 RATES = {"source.a.expectedRowsPerSecond": "100", "source.b.expectedRowsPerSecond": "10"}

@@ -7,7 +7,7 @@ import pytest
 from spark_mjoin.config import Options
 from spark_mjoin.counts import BatchCounts
 from spark_mjoin.engine import arrival
-from spark_mjoin.flush.adaptive import Adaptive, _by_age, expected_results
+from spark_mjoin.flush.adaptive import Adaptive, expected_results, oldest_rows
 from spark_mjoin.flush.protocol import Residents
 from spark_mjoin.query.graph import plan_join
 from spark_mjoin.state.operator import OperatorState
@@ -69,7 +69,7 @@ def test_that_the_oldest_rows_are_all_of_an_input_counts_as_the_loss_of_all_resu
     residents = Residents.of(state)
     whole_input = int(residents.bytes()[0].sum())
     assert whole_input < 0.2 * residents.bytes().sum()
-    victims, lost = _by_age([residents], whole_input)
+    victims, lost = oldest_rows([residents], whole_input)
     assert victims and lost == pytest.approx(expected_results(residents).sum(), rel=0.01)
 
 

@@ -178,7 +178,7 @@ class Events(StreamingQueryListener):
 
 @scenario(*BOTH)
 def oracle_a_listener_sees_the_metrics_of_every_batch(spark: Any, root: Path) -> None:
-    """And a trigger without a batch, of which the listener is not told, adds nothing."""
+    """And a trigger without a batch, which the listener does not see, adds nothing."""
     join = FileJoin(root, options=LIMITED).fill(files=2)
     listener = Events()
     spark.streams.addListener(listener)
@@ -194,9 +194,9 @@ def oracle_a_listener_sees_the_metrics_of_every_batch(spark: Any, root: Path) ->
         assert listener.ended.wait(30)
     finally:
         spark.streams.removeListener(listener)
-    told = [p.sources[0] for p in listener.progress]
-    assert [results(s.metrics) for s in told][:2] == expected_per_batch(join)[:2]
-    assert [results(s.metrics) for s in told] == [s.numInputRows for s in told]
+    seen = [p.sources[0] for p in listener.progress]
+    assert [results(s.metrics) for s in seen][:2] == expected_per_batch(join)[:2]
+    assert [results(s.metrics) for s in seen] == [s.numInputRows for s in seen]
     idle = [source(p)["metrics"] for p in query.recentProgress if source(p)["startOffset"] == source(p)["endOffset"]]
     assert len(idle) >= 3
     assert {results(m) for m in idle} == {0}

@@ -48,7 +48,7 @@ def run(mode: str, names: list[str], root: Path) -> dict[str, str | None]:
     return dict(json.loads(outcome.read_text()))
 
 
-@pytest.mark.skipif(not shim._JAR.exists(), reason="the jar is not built: there is no JDK")
+@pytest.mark.skipif(not shim.JAR.exists(), reason="the jar is not built: there is no JDK")
 @pytest.mark.timeout(420)
 @pytest.mark.parametrize(("mode", "scenario"), CASES)
 def test_with_the_jar(mode: str, scenario: str, outcome: Outcome) -> None:
@@ -71,7 +71,7 @@ def test_enable_refuses_other_versions(version: str) -> None:
 
 
 def test_an_installation_without_the_jar_says_so(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    monkeypatch.setattr("spark_mjoin.doors.shim._JAR", tmp_path / "spark-mjoin.jar")
+    monkeypatch.setattr("spark_mjoin.doors.shim.JAR", tmp_path / "spark-mjoin.jar")
     with pytest.raises(JarError, match=r"is not there .* JDK 17 .* 'stateLocation'"):
         spark_mjoin.jar_path()
     with pytest.warns(UserWarning, match="JDK 17"):
@@ -88,8 +88,8 @@ def test_a_path_that_spark_would_misread_is_copied(tmp_path: Path) -> None:
     awkward = tmp_path / "a blank, 100%"
     awkward.mkdir()
     (awkward / "spark-mjoin.jar").write_bytes(b"contents")
-    plain = shim._plain(str(awkward / "spark-mjoin.jar"))
+    plain = shim.plain_path(str(awkward / "spark-mjoin.jar"))
     assert " " not in plain
     assert "%" not in plain
     assert Path(plain).read_bytes() == b"contents"
-    assert shim._plain("/usr/lib/python3.11/spark-mjoin.jar") == "/usr/lib/python3.11/spark-mjoin.jar"
+    assert shim.plain_path("/usr/lib/python3.11/spark-mjoin.jar") == "/usr/lib/python3.11/spark-mjoin.jar"

@@ -1,4 +1,4 @@
-"""The rule that no combination is given out twice, against its definition: all rows together at some instant."""
+"""The rule that no combination is emitted twice, against its definition: all rows together at some instant."""
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
@@ -68,7 +68,7 @@ class World:
         self.together |= set(map(tuple, grid.tolist()))
 
     def judged_out(self, rule: Callable[..., np.ndarray]) -> set[tuple[int, ...]]:
-        """The combinations that the rule takes for given out."""
+        """The combinations that the rule takes for emitted."""
         everything = [list(range(len(rows))) for rows in self.rows]
         grid = np.array(np.meshgrid(*everything, indexing="ij")).reshape(self.inputs, -1)
         arrived = [np.array([r.arrived for r in rows], np.int32)[grid[i]] for i, rows in enumerate(self.rows)]

@@ -1,6 +1,6 @@
 """Generated expressions over rows full of edge values.
 
-What an expression may consist of comes from the engine's own tables: every entry of `expressions.FUNCTIONS` that a
+What an expression may consist of comes from the engine's own tables: every entry of `registry.FUNCTIONS` that a
 query calls by its name is called with as many arguments as it takes; the others have their spelling in `SPELLINGS`, and
 a test says when one is missing. Which types go together is found by trying: an operand is any expression made before,
 and what the engine refuses is thrown away, so that a type that a function learns to take is tried at once.
@@ -18,7 +18,8 @@ import sqlglot
 
 from spark_mjoin.errors import QueryError
 from spark_mjoin.join.casts import kind, type_name
-from spark_mjoin.join.expressions import FUNCTIONS, NAMED, type_of
+from spark_mjoin.join.expressions import type_of
+from spark_mjoin.join.registry import FUNCTIONS, NAMED
 from spark_mjoin.model import Call, Col, Expr, Lit
 from spark_mjoin.query.sql import parse_statements
 from spark_mjoin.query.translate import Translator

@@ -1,7 +1,7 @@
 """Joins with punctuations and constraints that hold, generated; and what they mean, in plain Python.
 
 A promise changes no result: the definition is the join of all data rows. What is checked besides is that promises which
-are told downstream hold, once each, and that all are told that must be. It shares no code with the engine.
+are emitted hold, once each, and that all are emitted that must be. It shares no code with the engine.
 """
 
 from collections import Counter

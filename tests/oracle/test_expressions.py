@@ -21,7 +21,8 @@ from pyspark.sql import DataFrame, SparkSession
 from spark_mjoin.config import Options
 from spark_mjoin.errors import QueryError
 from spark_mjoin.join.casts import type_name
-from spark_mjoin.join.expressions import FUNCTIONS, columns_of, evaluate, holds
+from spark_mjoin.join.expressions import columns_of, evaluate, holds
+from spark_mjoin.join.registry import FUNCTIONS
 from spark_mjoin.model import Expr, JoinSpec
 from spark_mjoin.query import translate
 from spark_mjoin.query.graph import plan_join
@@ -189,7 +190,7 @@ def test_every_function_of_the_engine_has_a_spelling() -> None:
 
 def test_every_construct_that_is_translated_is_generated() -> None:
     """The templates reach every entry of the translator's tables, whatever sqlglot calls it."""
-    tables = (translate._BINARY, translate._UNARY, translate._DATE_PARTS, translate._VARIADIC, Translator._RULES)
+    tables = (translate.BINARY, translate.UNARY, translate.DATE_PARTS, translate.VARIADIC, Translator.RULES)
     met = set()
     for sql in [*LITERALS, *(t for spelled in templates().values() for t in spelled), "-t.i8"]:
         tree = parse_statements(f"SELECT {sql.format(*('t.i8',) * 5)}")[0]

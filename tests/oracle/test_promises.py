@@ -1,4 +1,4 @@
-"""Punctuations and constraints against their definition: results, faults, overflow, purged rows, what is told."""
+"""Punctuations and constraints against their definition: results, faults, overflow, purged rows, what is emitted."""
 
 import tempfile
 from collections import Counter
@@ -123,50 +123,50 @@ def differential_faults_leave_the_same_promises_behind(room: str, case: PromiseC
         assert left_behind(Path(one)) == left_behind(Path(other))
 
 
-def matching(told: dict[str, Any], case: PromiseCase, row: dict[str, Any]) -> bool:
+def matching(said: dict[str, Any], case: PromiseCase, row: dict[str, Any]) -> bool:
     """Whether a punctuation of the output is about a row of it."""
-    if told.get("punctuationLow") is not None or told.get("punctuationHigh") is not None:
-        low, high = told["punctuationLow"], told["punctuationHigh"]
+    if said.get("punctuationLow") is not None or said.get("punctuationHigh") is not None:
+        low, high = said["punctuationLow"], said["punctuationHigh"]
         return (low is None or row["k"] >= low) and (high is None or row["k"] <= high)
     keys = ("k", "m") if case.shape == PAIR else ("k",)
-    return all(told[key] is None or told[key] == row[key] for key in keys)
+    return all(said[key] is None or said[key] == row[key] for key in keys)
 
 
 @FORGETFUL
 @given(st.data(), promise_cases(shapes=(STAR, PAIR), emit=True, faults=EXACT_FAULTS))
 @examples(30)
-def oracle_what_is_told_holds_and_is_told_once(room: str, data: st.DataObject, case: PromiseCase) -> None:
+def oracle_emitted_punctuations_hold_and_come_once(room: str, data: st.DataObject, case: PromiseCase) -> None:
     options = data.draw(st.one_of(st.just({}), overflow_options(case)))
     tables = engine(case, room, **options)
     assert data_of(case, tables) == case.results()
     if not case.emit:
         return
-    told: list[dict[str, Any]] = []
+    said: list[dict[str, Any]] = []
     for table in tables:
-        given_out = table.to_pylist()
-        news = [row for row in given_out if row["punctuation"]]
-        assert not any(matching(p, case, row) for p in told for row in given_out if not row["punctuation"])
+        emitted = table.to_pylist()
+        news = [row for row in emitted if row["punctuation"]]
+        assert not any(matching(p, case, row) for p in said for row in emitted if not row["punctuation"])
         if case.partitions == 1:
-            last = max((at for at, row in enumerate(given_out) if not row["punctuation"]), default=-1)
-            assert all(row["punctuation"] for row in given_out[last + 1 :])
-            assert not any(row["punctuation"] for row in given_out[: last + 1]), "after the results of its batch"
-        told += news
+            last = max((at for at, row in enumerate(emitted) if not row["punctuation"]), default=-1)
+            assert all(row["punctuation"] for row in emitted[last + 1 :])
+            assert not any(row["punctuation"] for row in emitted[: last + 1]), "after the results of its batch"
+        said += news
     if room != REMEMBERED:
-        return  # what is forgotten may be told never, or once by each input that promises it
-    again = {key for key in range(6) if _is_repeated(case, key)}  # then it may be told again
+        return  # what is forgotten may be emitted never, or once by each input that promises it
+    again = {key for key in range(6) if _is_repeated(case, key)}  # then it may be emitted again
     if not again:
-        words = [str(sorted(p.items(), key=str)) for p in told]
+        words = [str(sorted(p.items(), key=str)) for p in said]
         assert len(set(words)) == len(words)
     if case.shape == STAR and not options and case.every == 1:
         for key in range(6):
             value = LETTERS[key] if case.text else key
-            about = [p for p in told if any(v is not None for k, v in p.items() if k != "punctuation")]
+            about = [p for p in said if any(v is not None for k, v in p.items() if k != "punctuation")]
             times = sum(matching(p, case, {"k": value}) for p in about)
             once = times <= 1 or key in again
-            assert once or case.text, "ranges of strings may overlap with keys that were told before"
+            assert once or case.text, "ranges of strings may overlap with keys that were emitted before"
             if _is_over(case, key):
                 event("a key is over")
-                assert times or len(about) < len(told), f"{value} is over on all inputs"
+                assert times or len(about) < len(said), f"{value} is over on all inputs"
 
 
 def _sayings(case: PromiseCase) -> list[list[Punctuation]]:
@@ -189,7 +189,7 @@ def _is_over(case: PromiseCase, key: int) -> bool:
     """Whether punctuations of all inputs say that a key does not come any more."""
     sayings = _sayings(case)
     if case.partitions > 1 and any(p == Punctuation() for said in sayings for p in said):
-        return False  # the end of an input is not told then
+        return False  # the end of an input is not emitted then
     return all(any(p.matches(Data(0, key, None, 0)) for p in said) for said in sayings)
 
 
@@ -202,7 +202,7 @@ def oracle_a_row_that_has_left_is_never_needed(room: str, data: st.DataObject, c
     options: dict[str, str] = {}
     if case.shape != CHAIN and case.window is None:  # rows that leave disk are known here by a key of all inputs
         options = data.draw(st.one_of(st.just({}), overflow_options(case)))
-    given_out: Rows = Counter()
+    emitted: Rows = Counter()
     wanted = case.results()
     known = [{row.n: row for _, row in of} for of in case.members()]
     arrived: Counter[int] = Counter()  # data rows that each input has delivered
@@ -216,7 +216,7 @@ def oracle_a_row_that_has_left_is_never_needed(room: str, data: st.DataObject, c
 
     def check(number: int, keys: set[Any], among: set[int] | None = None) -> None:
         left.append(number)
-        for combination in wanted - given_out:
+        for combination in wanted - emitted:
             row = known[number][combination[number]]
             if among is None:
                 gone = row.n < arrived[number] and key_of(row, case.shape == PAIR) in keys
@@ -261,7 +261,7 @@ def oracle_a_row_that_has_left_is_never_needed(room: str, data: st.DataObject, c
         while (end := current.latestOffset(start, ReadAllAvailable())) != start:
             for partition in current.partitions(start, end):
                 for batch in current.read(partition):
-                    given_out += data_of(case, [pa.table(batch)])
+                    emitted += data_of(case, [pa.table(batch)])
             start = end
-    assert given_out == wanted
+    assert emitted == wanted
     event("rows have left" if left else "no row has left")

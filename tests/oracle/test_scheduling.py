@@ -120,11 +120,11 @@ def oracle_promises_that_hold_for_the_sources_hold_in_every_schedule(
     tables = engine(case, **options)
     assert data_of(case, tables) == case.results()
     if case.emit:
-        told: list[dict[str, object]] = []
+        said: list[dict[str, object]] = []
         for table in tables:
             rows_out = table.to_pylist()
-            assert not any(matching(p, case, row) for p in told for row in rows_out if not row["punctuation"])
-            told += [row for row in rows_out if row["punctuation"]]
+            assert not any(matching(p, case, row) for p in said for row in rows_out if not row["punctuation"])
+            said += [row for row in rows_out if row["punctuation"]]
 
 
 @given(scheduled_promises())

@@ -89,14 +89,14 @@ def oracle_every_policy_with_windows(policy: str, case: WindowCase) -> None:
 def oracle_a_row_that_was_dropped_is_never_needed(data: st.DataObject, case: WindowCase) -> None:
     """At every drop, no result that is not out yet has one of the dropped rows, in memory or on disk."""
     options = data.draw(st.one_of(st.just({}), overflow_options(case)))
-    given_out: Rows = Counter()
+    emitted: Rows = Counter()
     wanted = case.results()
     keys = [{r.n: r for batch in i.batches for r in batch} for i in case.inputs]
     dropped: list[int] = []
 
     def check(progress: Progress, input: int, buckets: Array, position: int, event: int) -> None:
         in_time = case.inputs[input].window[0] == "time"
-        for combination in wanted - given_out:
+        for combination in wanted - emitted:
             row = keys[input][combination[input]]
             bucket = int(of_hashes(hash_array(pa.array([row.k])))[0])
             gone = (row.ts if in_time else row.n) <= position and bucket in buckets and row.n < progress.read[input]
@@ -113,9 +113,9 @@ def oracle_a_row_that_was_dropped_is_never_needed(data: st.DataObject, case: Win
         while (end := current.latestOffset(start, ReadAllAvailable())) != start:
             for partition in current.partitions(start, end):
                 for batch in current.read(partition):
-                    given_out += rows(pa.table(batch.select([f"n{i}" for i in range(len(case.inputs))])))
+                    emitted += rows(pa.table(batch.select([f"n{i}" for i in range(len(case.inputs))])))
             start = end
-    assert given_out == wanted
+    assert emitted == wanted
     event("rows were dropped" if dropped else "no row was dropped")
 
 

@@ -56,7 +56,7 @@ class WindowCase:
     inputs: tuple[Given, ...]
     shape: str
     filtered: bool  # whether a condition over one input leaves rows out
-    payload: bool  # whether event times are given out
+    payload: bool  # whether event times are emitted
     partitions: int = 1
     schedule: tuple[str, ...] = ()
     active: bool = False

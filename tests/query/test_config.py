@@ -5,16 +5,17 @@ from __future__ import annotations
 import pyarrow as pa
 import pytest
 
-from spark_mjoin.config import Options, parse_bytes
+from spark_mjoin.config import Options
 from spark_mjoin.driver.loading import load
 from spark_mjoin.errors import OptionError
 from spark_mjoin.model import Expected
+from spark_mjoin.quantities import parse_bytes
 from spark_mjoin.sources import with_limits
 from tests.harness import scripted
 
 TWO = {
     "source.b.format": "parquet", "source.b.path": "/b",
-    "source.a.format": "kafka", "source.a.kafka.bootstrap.servers": "h:9092",
+    "source.a.format": "broker", "source.a.client.servers": "h:9092",
     "on": "id",
 }  # fmt: skip
 
@@ -22,8 +23,8 @@ TWO = {
 def test_sources_are_ordered_by_alias_and_keep_dotted_names() -> None:
     options = Options.parse(TWO)
     assert [s.alias for s in options.sources] == ["a", "b"]
-    assert options.sources[0].options == (("kafka.bootstrap.servers", "h:9092"),)
-    assert options.sources[0].format == "kafka"
+    assert options.sources[0].options == (("client.servers", "h:9092"),)
+    assert options.sources[0].format == "broker"
 
 
 def test_names_match_without_regard_to_case() -> None:

@@ -5,12 +5,14 @@ from dataclasses import replace
 import pyarrow as pa
 import pytest
 
-from spark_mjoin.config import Options, parse_duration, parse_window
+from spark_mjoin.config import Options
+from spark_mjoin.config.source_options import parse_window
 from spark_mjoin.driver.watermarks import advance
 from spark_mjoin.errors import OptionError
 from spark_mjoin.join.windows import horizons
 from spark_mjoin.model import Expiry, JoinSpec, Window
 from spark_mjoin.plan import Plan
+from spark_mjoin.quantities import parse_duration
 from spark_mjoin.query import tree
 from spark_mjoin.query.fingerprint import describe, differences
 from spark_mjoin.query.graph import plan_join
@@ -74,7 +76,7 @@ def test_an_input_stores_what_its_window_is_measured_on() -> None:
     assert spec.windowed and not planned().windowed
 
 
-def test_event_times_that_are_given_out_or_keys_are_stored_once() -> None:
+def test_event_times_that_are_emitted_or_keys_are_stored_once() -> None:
     both = planned("SELECT a.k, a.at FROM a JOIN b ON a.at = b.at", **TIMED)
     assert [column.name for column in both.inputs[0].stored] == ["At", "k"]
     assert both.inputs[0].time == 0
@@ -113,7 +115,7 @@ def test_a_plan_with_intermediate_results_is_refused() -> None:
         tree.chosen("((a b) c)", spec)
 
 
-def test_a_state_from_before_windows_can_be_gone_on_with_and_a_changed_window_is_named() -> None:
+def test_a_state_from_before_windows_can_be_resumed_and_a_changed_window_is_named() -> None:
     plain, windowed = describe(planned()), describe(planned(**TIMED))
     for alias in "ab":
         del plain["inputs"][alias]["window"], plain["inputs"][alias]["timestamp"]

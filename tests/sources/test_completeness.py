@@ -13,7 +13,11 @@ import pyarrow.ipc as ipc
 import pyarrow.parquet as pq
 import pytest
 
-from spark_mjoin.sources import completeness, create, file_formats, files
+from spark_mjoin.sources import completeness, create, discovery
+from spark_mjoin.sources.decoding.arrow import Arrow
+from spark_mjoin.sources.decoding.csv import Csv
+from spark_mjoin.sources.decoding.file import File
+from spark_mjoin.sources.decoding.parquet import Parquet
 from spark_mjoin.sources.memory_log import MemoryLog
 from spark_mjoin.sources.protocol import Limits, Source
 
@@ -81,10 +85,10 @@ def test_a_file_that_is_finished_after_it_was_listed_is_left_for_the_next_look(
     whole, file = sealed(format, [1, 2]), tmp_path / "f"
     write(file, whole[: len(whole) // 2], -1)
     source, log = source_of(format, tmp_path), MemoryLog()
-    kind = file_formats.Parquet if format == "parquet" else file_formats.Arrow
+    kind = Parquet if format == "parquet" else Arrow
     looked_at_end = kind.is_complete
 
-    def finished_just_before(self: Any, found: file_formats.File) -> bool:
+    def finished_just_before(self: Any, found: File) -> bool:
         write(file, whole, 0)
         return looked_at_end(self, found)
 
@@ -105,9 +109,7 @@ def test_a_sealed_file_that_never_looks_the_same_is_warned_of_once(
 ) -> None:
     write(tmp_path / "f", sealed("parquet", [1]), -100)
     source, log = source_of("parquet", tmp_path), MemoryLog()
-    monkeypatch.setattr(
-        file_formats.Parquet, "is_complete", lambda self, f: write(Path(f.stat.path), b"12", -99) or True
-    )
+    monkeypatch.setattr(Parquet, "is_complete", lambda self, f: write(Path(f.stat.path), b"12", -99) or True)
     with caplog.at_level(logging.WARNING):
         for _ in range(3):
             write(tmp_path / "f", sealed("parquet", [1]), -100)
@@ -118,14 +120,14 @@ def test_a_sealed_file_that_never_looks_the_same_is_warned_of_once(
 def test_a_slow_listing_does_not_make_text_old(tmp_path: Path, clock: Clock, monkeypatch: pytest.MonkeyPatch) -> None:
     write(tmp_path / "old", b"1\n", -1)
     write(tmp_path / "growing", b"2", 0)
-    source, log, find = source_of("csv", tmp_path), MemoryLog(), files.find
+    source, log, find = source_of("csv", tmp_path), MemoryLog(), discovery.find
 
     def slow(*arguments: Any) -> Any:
         found = list(find(*arguments))
         clock.passed_ns += 10**10
         return found
 
-    monkeypatch.setattr(files, "find", slow)
+    monkeypatch.setattr(discovery, "find", slow)
     start = source.initial()
     assert ids(source, start, source.latest(start, Limits(), log), log) == [1]
 
@@ -157,7 +159,7 @@ def test_a_file_that_changes_while_it_is_counted_is_judged_anew(
     tmp_path: Path, clock: Clock, monkeypatch: pytest.MonkeyPatch, error: bool
 ) -> None:
     write(tmp_path / "f", b"1\n2\n", -100)
-    source, log, count = source_of("csv", tmp_path), MemoryLog(), file_formats.Csv.count
+    source, log, count = source_of("csv", tmp_path), MemoryLog(), Csv.count
 
     def changed_meanwhile(self: Any, *arguments: Any) -> int:
         rows = count(self, *arguments)
@@ -168,7 +170,7 @@ def test_a_file_that_changes_while_it_is_counted_is_judged_anew(
 
     start, limits = source.initial(), Limits(max_rows=9)
     with monkeypatch.context() as patched:
-        patched.setattr(file_formats.Csv, "count", changed_meanwhile)
+        patched.setattr(Csv, "count", changed_meanwhile)
         assert source.latest(start, limits, log) == start
     clock.passed_ns += 3 * 10**8
     assert ids(source, start, source.latest(start, limits, log), log) == [1, 2, 3]

@@ -23,7 +23,10 @@ import pyarrow.parquet as pq
 import pytest
 
 from spark_mjoin.errors import OptionError, SourceError
-from spark_mjoin.sources import completeness, create, file_formats, files, storage
+from spark_mjoin.sources import completeness, create, discovery, storage
+from spark_mjoin.sources.decoding import batches as decoded
+from spark_mjoin.sources.decoding import csv as csv_decoding
+from spark_mjoin.sources.decoding import json as json_decoding
 from spark_mjoin.sources.memory_log import MemoryLog
 from spark_mjoin.sources.protocol import Limits, Source, SourceLog
 
@@ -196,13 +199,13 @@ def test_a_backlog_is_listed_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatc
     for number in range(10):
         parquet(tmp_path / str(number), [number], age=100 - number)
     listings = []
-    find = files.find
-    monkeypatch.setattr(files, "find", lambda *a: listings.append(1) or find(*a))
+    find = discovery.find
+    monkeypatch.setattr(discovery, "find", lambda *a: listings.append(1) or find(*a))
     source, log = create("s", "parquet", {"path": str(tmp_path), "schema": "id BIGINT"}), MemoryLog()
     position = source.initial()
     for number in range(10):
         if number == 4:
-            (tmp_path / "5").unlink()  # never promised to anybody
+            (tmp_path / "5").unlink()  # no position counts it
         end = source.latest(position, Limits(max_files=1), log)
         assert len(read(source, position, end, log)) == (1 if number < 9 else 0)
         position = end
@@ -316,8 +319,9 @@ def removed(file: Path) -> None:
 def test_a_file_that_changes_while_it_is_read_is_an_error(
     tmp_path: Path, format: str, change: Callable[[Path], None], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    for constant, value in (("_SMALL_ROWS", 1_000), ("_CSV_BLOCK_BYTES", 4_096), ("_JSON_CHUNK_BYTES", 4_096)):
-        monkeypatch.setattr(file_formats, constant, value)
+    monkeypatch.setattr(decoded, "SMALL_ROWS", 1_000)
+    monkeypatch.setattr(csv_decoding, "BLOCK_BYTES", 4_096)
+    monkeypatch.setattr(json_decoding, "CHUNK_BYTES", 4_096)
     file, table = tmp_path / "f", pa.table({"id": pa.array([1] * 100_000, pa.int64())})
     if format == "parquet":
         pq.write_table(table, file, row_group_size=1_000)
@@ -680,7 +684,7 @@ def test_no_csv_line_is_taken_for_the_end(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, line: str, block: int
 ) -> None:
     """The reader adds a line of its own: whatever a file has in it, every line of the file is a row or an error."""
-    monkeypatch.setattr(file_formats, "_CSV_BLOCK_BYTES", block)
+    monkeypatch.setattr(csv_decoding, "BLOCK_BYTES", block)
     ddl = "s STRING, t STRING"
     assert csv_rows(tmp_path, f"a,b\n{line},c\nd,{line}\n{line},{line}", ddl) == [
         ("a", "b"), (line, "c"), ("d", line), (line, line),
@@ -714,13 +718,13 @@ def test_csv_files_may_end_in_any_way(tmp_path: Path) -> None:
 
 
 def test_csv_lines_longer_than_a_block(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(file_formats, "_CSV_BLOCK_BYTES", 64)
-    monkeypatch.setattr(file_formats, "_SMALL_ROWS", 1)
+    monkeypatch.setattr(csv_decoding, "BLOCK_BYTES", 64)
+    monkeypatch.setattr(decoded, "SMALL_ROWS", 1)
     lengths = [1, 20, 3, 1000, 5, 300, 1]
     content = "k,s\n" + "".join(f"{n},{'x' * n}\n" for n in lengths)
     got = csv_rows(tmp_path, content, "k INT, s STRING", header="true")
     assert [(k, len(s)) for k, s in got] == [(n, n) for n in lengths]
-    monkeypatch.setattr(file_formats, "_CSV_LARGEST_BYTES", 256)
+    monkeypatch.setattr(csv_decoding, "LARGEST_BLOCK_BYTES", 256)
     with pytest.raises(SourceError, match=r"f\.csv' cannot be read: a line is longer than"):
         csv_rows(tmp_path, content, "k INT, s STRING", header="true")
 
@@ -788,7 +792,7 @@ def test_a_json_line_that_is_null_is_a_row_of_nulls(tmp_path: Path, before: str,
 
 def test_json_null_may_begin_any_chunk(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Arrow ends the process when null is the first value that it sees."""
-    monkeypatch.setattr(file_formats, "_JSON_CHUNK_BYTES", 7)
+    monkeypatch.setattr(json_decoding, "CHUNK_BYTES", 7)
     got = json_rows(tmp_path, 'null\n{"k": 1}\nnull\n\nnull\n{"k": 2}\n', "k BIGINT")
     assert [row["k"] for row in got] == [None, 1, None, None, 2]
     with pytest.raises(SourceError, match=r"f\.json', column 'k' cannot be read"):
@@ -803,7 +807,7 @@ def test_json_that_is_not_utf8_is_an_error_with_its_line(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, line: bytes, bytes: bytes
 ) -> None:
     """Arrow would take it for a STRING, which nobody downstream can read."""
-    monkeypatch.setattr(file_formats, "_JSON_CHUNK_BYTES", 64)
+    monkeypatch.setattr(json_decoding, "CHUNK_BYTES", 64)
     before = b'{"s": "caf\xc3\xa9"}\n\n' * 9
     for columns in (["s"], []):
         text(tmp_path / "f.json", before + line % bytes + b"\n{}")
@@ -856,7 +860,7 @@ def test_batches_are_neither_tiny_nor_huge(tmp_path: Path) -> None:
 
 def test_wide_rows_are_not_put_together(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Or the offsets of their strings and lists would not reach, in files that are fine."""
-    monkeypatch.setattr(file_formats, "_SMALL_BYTES", 1000)
+    monkeypatch.setattr(decoded, "SMALL_BYTES", 1000)
     schema = pa.schema({"s": pa.string()})
     written = [["x" * 400] * n for n in (1, 1, 1, 5, 1, 1)]
     with ipc.new_file(tmp_path / "f", schema) as writer:

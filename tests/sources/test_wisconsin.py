@@ -13,7 +13,9 @@ import pytest
 
 from spark_mjoin.errors import OptionError
 from spark_mjoin.sources import create, wisconsin
+from spark_mjoin.sources.arrivals import Arrivals, intensity_of
 from spark_mjoin.sources.memory_log import MemoryLog
+from spark_mjoin.sources.options import Options
 from spark_mjoin.sources.protocol import Limits
 from spark_mjoin.sources.wisconsin import WisconsinSource, permute
 
@@ -22,6 +24,12 @@ def source(**options: str) -> WisconsinSource:
     made = create("w", "wisconsin", options)
     assert isinstance(made, WisconsinSource)
     return made
+
+
+def paced(**options: str) -> Arrivals:
+    intensity = intensity_of(Options("w", options))
+    assert intensity is not None
+    return Arrivals(0, intensity)
 
 
 def table(
@@ -126,9 +134,8 @@ def test_rows_arrive_at_the_rate_and_reproducibly(clock: Clock) -> None:
 
 
 def test_counts_in_slots_are_poisson() -> None:
-    made = source(rowsPerSecond="300")
-    assert made._arrivals is not None
-    counts = np.diff([made._arrivals.count(s) for s in range(20_001)])
+    arrivals = paced(rowsPerSecond="300")
+    counts = np.diff([arrivals.count(s) for s in range(20_001)])
     assert abs(counts.mean() - 3) < 0.06
     assert abs(counts.var() - 3) < 0.2
     assert abs(np.corrcoef(counts[:-1], counts[1:])[0, 1]) < 0.03
@@ -182,11 +189,10 @@ def test_arrival_is_when_the_row_became_available(clock: Clock) -> None:
 
 
 def test_a_far_future_is_cheap_to_count() -> None:
-    made = source(rowsPerSecond="10", bursts="every 1h for 1m x100")
-    assert made._arrivals is not None
+    arrivals = paced(rowsPerSecond="10", bursts="every 1h for 1m x100")
     year = 365 * 86_400
     expected = 10 * year * (1 + 99 / 60)
-    assert abs(made._arrivals.count(year * 100) - expected) < 100 * expected**0.5
+    assert abs(arrivals.count(year * 100) - expected) < 100 * expected**0.5
 
 
 def test_freeze(clock: Clock) -> None:

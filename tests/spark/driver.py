@@ -46,7 +46,7 @@ class Request:
     checkpoint: str
     sink: str
     master: str = "local[2]"
-    stock: bool = False  # checkpoints and workers as Spark has them without being told otherwise, which takes longer
+    stock: bool = False  # checkpoints and workers as Spark has them unless a test says otherwise, which takes longer
     restarts: int = 0  # after a failure, in the same session
 
 

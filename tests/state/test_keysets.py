@@ -100,7 +100,7 @@ def oracle_bytes_are_a_set(a: list[object], b: list[object]) -> None:
 
 
 @given(st.lists(st.tuples(st.integers(0, 2), TEXT, TEXT), min_size=2, max_size=6))
-def oracle_keys_of_several_classes_are_told_apart(rows: list[tuple[int, bytes, bytes]]) -> None:
+def oracle_keys_of_several_classes_are_distinct(rows: list[tuple[int, bytes, bytes]]) -> None:
     number, one, other = zip(*rows, strict=True)
     keys = together([np.array(number), pa.array(one, pa.large_binary()), pa.array(other, pa.large_binary())])
     assert len(set(keys.to_pylist())) == len(set(rows))

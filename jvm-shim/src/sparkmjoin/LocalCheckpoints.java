@@ -25,7 +25,7 @@ import org.apache.spark.sql.execution.streaming.checkpointing.FileSystemBasedChe
  *
  * <p>Where Hadoop's native library is missing, as in {@code pip install pyspark}, Spark's own manager forks
  * {@code chmod} and {@code readlink} for every file that it writes. This one asks Java instead. Names, contents,
- * permissions and checksum files are the same, so either may go on with what the other has written.
+ * permissions and checksum files are the same, so either may resume from what the other has written.
  *
  * <p>A file is written under a temporary name, forced to the disk, and then linked to its own name: that is atomic, and
  * an existing file is never replaced unless it may be. Spark's own looks first and renames then, and forces nothing.

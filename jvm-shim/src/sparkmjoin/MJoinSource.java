@@ -59,9 +59,9 @@ final class MJoinSource extends PythonDataSourceV2 {
     @Override
     public MicroBatchStream toMicroBatchStream(String checkpointLocation) {
       streaming = true;
-      Map<String, String> told = new HashMap<>(options.asCaseSensitiveMap());
-      told.put(CHECKPOINT, forPython(checkpointLocation));
-      CaseInsensitiveStringMap all = new CaseInsensitiveStringMap(told);
+      Map<String, String> given = new HashMap<>(options.asCaseSensitiveMap());
+      given.put(CHECKPOINT, forPython(checkpointLocation));
+      CaseInsensitiveStringMap all = new CaseInsensitiveStringMap(given);
       // Not the source that the DataFrame was loaded with: that one has been pickled without the location.
       MJoinSource fresh = new MJoinSource();
       byte[] pickled = fresh.getOrCreateDataSourceInPython(NAME, all, Option.apply(schema)).dataSource();

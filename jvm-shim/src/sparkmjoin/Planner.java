@@ -16,7 +16,7 @@ import org.apache.spark.sql.types.StructType;
  * The Python process that plans the batches of a query: Spark's own, run by a module of ours.
  *
  * <p>Starting Python and importing what it needs takes longer than some batches, so a process that has served a query
- * to its end waits for another one, for as long as {@link Planners} keeps it. It is told to change with a
+ * to its end waits for another one, for as long as {@link Planners} keeps it. The message to change is a
  * {@code commit} of an offset that no query has: of Spark's messages to this process, that one carries a text and is of
  * no other use here.
  */

@@ -23,6 +23,7 @@ from spark_mjoin.join.keys import decode
 from spark_mjoin.join.punctuations import Delivered, Said, read, separate
 from spark_mjoin.model import HIGH, LOW, MARK, Array, JoinSpec
 from spark_mjoin.state.buckets import BUCKETS
+from spark_mjoin.state.columns import valid_rows
 from spark_mjoin.state.keysets import FIRST, LAST, ByteSet, Keys, KeySet, WordSet, ordered
 from spark_mjoin.state.operator import OperatorState
 from spark_mjoin.state.promises import Classes, Promises
@@ -138,7 +139,7 @@ def _of_class(spec: JoinSpec, key_class: int, keys: KeySet) -> Iterator[pa.Recor
         low = _decoded(spec, key_class, lows, lows != FIRST)
         high = _decoded(spec, key_class, highs, highs != LAST)
         # NULL is an open end, so a range with an end that the output column cannot hold says nothing
-        fits = pa.array((_valid(low) | (lows == FIRST)) & (_valid(high) | (highs == LAST)))
+        fits = pa.array((valid_rows(low) | (lows == FIRST)) & (valid_rows(high) | (highs == LAST)))
         if pc.any(fits).as_py():
             yield _rows(spec, {LOW: low.filter(fits), HIGH: high.filter(fits)}, pc.sum(fits).as_py())
         return
@@ -157,16 +158,11 @@ def _within(lows: Array, highs: Array, dtype: pa.DataType) -> tuple[Array, Array
     return np.where(lows <= limits.min, FIRST, lows), np.where(highs >= limits.max, LAST, highs)
 
 
-def _valid(array: pa.Array) -> Array:
-    out: Array = array.is_valid().to_numpy(zero_copy_only=False)
-    return out
-
-
 def _known(spec: JoinSpec, columns: dict[str | None, pa.Array]) -> Iterator[pa.RecordBatch]:
     """Rows with these keys; without those that the output column cannot even hold."""
     fits = np.ones(len(next(iter(columns.values()))), np.bool_)
     for array in columns.values():
-        fits &= _valid(array)
+        fits &= valid_rows(array)
     if fits.any():
         named = {str(name): array.filter(pa.array(fits)) for name, array in columns.items() if name is not None}
         yield _rows(spec, named, int(fits.sum()))

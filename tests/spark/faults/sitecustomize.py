@@ -45,7 +45,7 @@ class Finder:
 
 
 def wrap(directory):
-    publish, link, delete = directory.publish, directory._link, directory.delete
+    publish, link, delete = directory.publish, directory.link, directory.delete
 
     def publish_with_faults(self, name, attempt, write):
         reach("before", name)
@@ -68,7 +68,7 @@ def wrap(directory):
         reach("deleting", name)
         return delete(self, name)
 
-    directory.publish, directory._link, directory.delete = publish_with_faults, link_with_faults, delete_with_faults
+    directory.publish, directory.link, directory.delete = publish_with_faults, link_with_faults, delete_with_faults
 
 
 def reach(when, name):
