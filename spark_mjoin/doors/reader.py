@@ -52,6 +52,7 @@ from spark_mjoin.driver.admission import Load, Parts, Promise, least_fractions
 from spark_mjoin.driver.allocation import Flexible, MemoryParts, decide
 from spark_mjoin.driver.calibrate import calibrated
 from spark_mjoin.driver.choice import Planned, Planner, room_of
+from spark_mjoin.driver.committed import Committed
 from spark_mjoin.driver.plan import Plan
 from spark_mjoin.driver.watermarks import advance
 from spark_mjoin.errors import OptionError, StateError
@@ -179,6 +180,7 @@ class MJoinStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         self._start: Offset | None = None  # of the newest batch that was asked for
         self._batch: Offset | None = None  # the end of the newest batch that was planned
         self._planned = False  # since metrics were last reported
+        self._read: tuple[tuple[str, int], Committed] | None = None  # what was committed last, and where
         self._delivered = {s.alias: time.monotonic() for s in spec.sources}  # when each last had something new
         self._times = (time.monotonic(),) * 2  # of the last two batches; before them, of the beginning, twice the same
 
@@ -201,6 +203,7 @@ class MJoinStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             return self._latest(start, limit)
 
     def _latest(self, start: Offset, limit: ReadLimit) -> Offset:
+        self._look_again()
         logs = self._open(start)
         if self._freeze:
             for source, found in zip(self._sources, logs, strict=True):
@@ -240,7 +243,7 @@ class MJoinStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         """Whether there may be disk work left: with a budget, or where a query goes on that had one before."""
         if self._spilled is None:
             budget = bool(self._settings.memory_bytes)
-            self._spilled = budget or any(m is not None and m.spilled for m in self._manifests(start))
+            self._spilled = budget or any(m.spilled for m in self._committed(start).found)
         return self._spilled
 
     def _has_time_to_purge(self, start: Offset) -> bool:
@@ -250,22 +253,23 @@ class MJoinStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         since, self._idle_since = self._idle_since, self._idle_since or time.monotonic()
         if not self._ended and (since is None or time.monotonic() - since < IDLE_SECONDS):
             return False
-        if any(m.held.purge_pending for m in self._committed(start)):
+        if any(m.held.purge_pending for m in self._committed(start).of_all):
             return True
         self._purged = start["version"]
         return False
 
     def _plan(self, start: Offset, moving: Sequence[str], certain: bool) -> Planned:
         """How the next batch runs, in which some sources have new rows; it is certain if there will be one."""
-        manifests = self._manifests(start)
+        committed = self._committed(start)
         if start == self._batch and certain:
-            seconds, found = time.monotonic() - self._times[1], [m for m in manifests if m is not None]
-            self._rates.note(found, seconds)
-            all_committed = len(found) == len(manifests) and all(m.version == start["version"] for m in found)
-            if self._may_have_debt(start) and all_committed:
-                self._spare.note(found, self._written(start), seconds)
+            seconds = time.monotonic() - self._times[1]
+            self._rates.note(committed.found, seconds)
+            if self._may_have_debt(start) and committed.is_complete:
+                self._spare.note(committed.found, committed.written, seconds)
         before, rates = self._planned_at(start), self._rates.smoothed
-        return self._planner.next_batch(before, manifests, moving, rates, self._ended, self._spare.of_last_batch)
+        return self._planner.next_batch(
+            before, committed.partitions, moving, rates, self._ended, self._spare.of_last_batch
+        )
 
     def _expiry(self, start: Offset, positions: Mapping[str, Position]) -> Expiry:
         """What is late in the next batch. Watermarks move past a batch that every partition has committed.
@@ -279,7 +283,7 @@ class MJoinStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
                 self._delivered[alias] = now
         before = self._planned_at(start).expiry
         marks = before.watermarks if before is not None else (None,) * len(spec.inputs)
-        if committed := self._committed(start):
+        if committed := self._committed(start).of_all:
             waits = [now - self._delivered[spec.sources[i.source].alias] for i in spec.inputs]
             limit = settings.idle_seconds
             idle = [i for i, seconds in enumerate(waits) if limit is not None and seconds > limit]
@@ -297,7 +301,7 @@ class MJoinStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         memory, sheds = room_of(settings), settings.overflow == "shed" or settings.max_delay is not None
         if before.admission is None and before.room is None and memory is None and not sheds:
             return None, None
-        committed = self._committed(start)
+        committed = self._committed(start).of_all
         if start["version"] and not committed:
             return before.admission, before.room
         if memory is not None and any(m.overflowed for m in committed):
@@ -306,7 +310,7 @@ class MJoinStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
                 "with 'spill', or with a new checkpoint"
             )
         if start == self._batch:
-            self._overload.note(committed, before.admission, self._written(start))
+            self._overload.note(committed, before.admission, self._committed(start).written)
         flexible = None if memory is None else Flexible.of(self._spec, memory, [m.held for m in committed])
         parts, of_memory = self._overload.decide(
             (before.admission, None if before.room is None else before.room.parts),
@@ -322,29 +326,20 @@ class MJoinStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         room = None if memory is None else Room(memory, of_memory)
         return None if parts == self._everything else parts, room
 
-    def _committed(self, start: Offset) -> list[Manifest]:
-        """The manifests of all partitions at an offset; none where one of them is missing."""
-        found = [m for m in self._manifests(start) if m is not None and m.version == start["version"]]
-        return found if len(found) == self._settings.partitions else []
+    def _committed(self, offset: Offset) -> Committed:
+        """What the partitions have committed up to an offset, read when it is first asked for."""
+        at = offset["query"], offset["version"]
+        if self._read is None or self._read[0] != at:
+            self._read = at, Committed.read(self._location(offset), self._settings.partitions, offset["version"])
+        return self._read[1]
 
-    def _written(self, offset: Offset) -> float:
-        """When the last partition committed the version of an offset, in seconds since 1970."""
-        stores = [Manifests(self._location(offset), p) for p in range(self._settings.partitions)]
-        return max(store.written(offset["version"]) for store in stores)
+    def _look_again(self) -> None:
+        """What some partition has not committed yet may be there now."""
+        if self._read is not None and not self._read[1].is_complete:
+            self._read = None
 
     def _planned_at(self, offset: Offset) -> Plan:
         return Plan.from_json(offset.get("plan", {}), len(self._spec.inputs))
-
-    def _manifests(self, offset: Offset) -> list[Manifest | None]:
-        """The newest manifest of every partition that is not past an offset."""
-        found: list[Manifest | None] = []
-        for p in range(self._settings.partitions):
-            store = Manifests(self._location(offset), p)
-            version = offset["version"]
-            if version and not store.has(version):
-                version = max((v for v in store.versions() if v <= version), default=0)
-            found.append(store.manifest(version) if version else None)
-        return found
 
     def reportLatestOffset(self) -> Offset | None:
         """The metrics of the last batch, and how far it came.
@@ -363,15 +358,10 @@ class MJoinStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     def _metrics(self, batch: Offset, worked: bool) -> dict[str, str]:
         """The metrics after a batch; with its own counters at zero if it has been reported before or was not run."""
-        manifests = []
-        for partition in range(self._settings.partitions):
-            store = Manifests(self._location(batch), partition)
-            if store.has(batch["version"]):
-                manifest = store.manifest(batch["version"])
-                manifests.append(manifest if worked else metrics.idle(manifest))
-            else:  # the task was cut off, as by a downstream LIMIT: what it had before is still so
-                older = [v for v in store.versions() if v < batch["version"]]
-                manifests += [metrics.idle(store.manifest(v)) for v in older[-1:]]
+        self._look_again()
+        found = self._committed(batch).found
+        # A task that was cut off, as by a downstream LIMIT, has left its partition as it was.
+        manifests = [m if worked and m.version == batch["version"] else metrics.idle(m) for m in found]
         aliases = [i.alias for i in self._spec.inputs]
         before, now = self._times
         logs = self._open(batch)

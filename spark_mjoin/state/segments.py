@@ -55,8 +55,9 @@ class Segments:
 
         With `buckets`, those of other buckets are left out where the segment is clustered.
         """
-        if segment.clusters is not None:
-            wanted = [(n, b) for n, b in enumerate(segment.clusters) if buckets is None or b in buckets]
+        clusters = segment.buckets
+        if clusters is not None:
+            wanted = [(n, b) for n, b in enumerate(clusters) if buckets is None or b in buckets]
             if wanted:
                 reader = self._reader(segment)
                 yield from ((bucket, reader.get_batch(number)) for number, bucket in wanted)

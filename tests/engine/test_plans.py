@@ -15,6 +15,7 @@ from pyspark.sql.datasource import CaseInsensitiveDict
 
 from spark_mjoin.doors.datasource import MJoinDataSource
 from spark_mjoin.driver import choice, decompose
+from spark_mjoin.driver.committed import Committed
 from spark_mjoin.engine import batch as task
 from spark_mjoin.engine import replan
 from spark_mjoin.errors import MemoryBudgetError, OptionError, StateError
@@ -67,7 +68,7 @@ def test_an_intermediate_result_is_stored_once_and_shown(tmp_path: Path) -> None
     assert end["plan"]["tree"] == ((0, 1), 2)
     for partition in current.partitions(start, end):
         list(current.read(partition))
-    (manifest,) = current._manifests(end)
+    (manifest,) = Committed.read(f"{tmp_path}/{end['query']}", 1, end["version"]).found
     root, below = manifest.operators
     assert root.rows[0] == below.results and below.rows == (100, 100) and root.rows[1] == 400
     shown = current.reportLatestOffset()["metrics"]
@@ -153,7 +154,8 @@ def test_what_was_learned_outlives_a_change_of_plan(tmp_path: Path) -> None:
         for partition in current.partitions(start, end):
             list(current.read(partition))
         start = end
-    known = current._planner.statistics(current._manifests(end), [1.0, 1.0, 1.0])
+    committed = Committed.read(f"{tmp_path}/{end['query']}", 1, end["version"])
+    known = current._planner.statistics(committed.partitions, [1.0, 1.0, 1.0])
     assert known.selectivity(0, 1) == pytest.approx(1 / 4000, rel=0.5)
     assert known.selectivity(1, 2) == pytest.approx(1 / 10, rel=0.2)
 
