@@ -14,7 +14,7 @@ import types
 from base64 import b64decode, b64encode
 from collections.abc import Callable
 from dataclasses import MISSING, Field, fields, is_dataclass
-from functools import cache
+from functools import cache, partial
 from typing import Any, Union, get_args, get_origin, get_type_hints
 
 import numpy as np
@@ -135,6 +135,7 @@ def _record(of: Any) -> Decoder:
     hints = get_type_hints(of)
     known = {f.name: f.metadata.get("decoder") or decoder(hints[f.name]) for f in fields(of)}
     required = {f.name for f in fields(of) if f.default is MISSING and f.default_factory is MISSING}
+    template = dict(_defaults(of))
 
     def decode(body: Any) -> Any:
         if type(body) is not dict:
@@ -150,7 +151,10 @@ def _record(of: Any) -> Decoder:
             except Unreadable as e:
                 e.where.append(f".{name}")
                 raise
-        return of(**values)
+        made = object.__new__(of)
+        made.__dict__.update(template)  # as __init__ does it, in the order of the fields, and faster
+        made.__dict__.update(values)
+        return made
 
     return decode
 
@@ -189,11 +193,13 @@ def _many(kind: Any) -> Decoder:
             return tuple(values)
 
         return decode_scalars
-    one = decoder(kind)
+    one, all_at_once = decoder(kind), _flat_rows(kind)
 
     def decode(values: Any) -> tuple[Any, ...]:
         if type(values) is not list:
             raise Unreadable(f"{_short(values)} is not a list")
+        if all_at_once is not None and (found := all_at_once(values)) is not None:
+            return found
         out = []
         try:
             for value in values:
@@ -204,6 +210,32 @@ def _many(kind: Any) -> Decoder:
         return tuple(out)
 
     return decode
+
+
+def _flat_rows(kind: Any) -> Callable[[list[Any]], tuple[Any, ...] | None] | None:
+    """For NamedTuples of scalars: many of them, looked at column by column; None where some are not right."""
+    if not hasattr(kind, "_fields"):
+        return None
+    hints = get_type_hints(kind)
+    columns = [_types(hints[name]) for name in kind._fields]
+    if None in columns:
+        return None
+    make = partial(tuple.__new__, kind)
+
+    def decode(rows: list[Any]) -> tuple[Any, ...] | None:
+        if not {list}.issuperset(map(type, rows)) or not {len(columns)}.issuperset(map(len, rows)):
+            return None
+        found = zip(columns, zip(*rows, strict=True), strict=False)
+        right = all(allowed.issuperset(map(type, column)) for allowed, column in found if allowed is not None)
+        return tuple(map(make, rows)) if right else None
+
+    return decode
+
+
+def _types(of: Any) -> frozenset[type] | None:
+    """The types that a scalar, or one that may be null, has in JSON; None for anything else."""
+    found = [_SCALARS[kind][1:] if kind in _SCALARS else None for kind in get_args(of) or (of,)]
+    return None if None in found else frozenset(kind for some in found if some is not None for kind in some)
 
 
 def _union(kinds: tuple[Any, ...]) -> Decoder:
