@@ -20,7 +20,7 @@ import math
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any, Literal
+from typing import Literal
 
 import pyarrow as pa
 
@@ -39,6 +39,7 @@ from spark_mjoin.model import DiskWork
 from spark_mjoin.plan import Overflow, Plan
 from spark_mjoin.query import tree as trees
 from spark_mjoin.query.graph import plan_join
+from spark_mjoin.state.manifest import Manifest
 from spark_mjoin.state.partition import PartitionState
 from spark_mjoin.state.store import StateStore
 
@@ -148,17 +149,16 @@ class _Product(Simulation):
 
     # --- other ways to do disk work ---
 
-    def _compared(self, plan: Plan, committed: dict[str, Any] | None) -> Plan:
+    def _compared(self, plan: Plan, committed: Manifest | None) -> Plan:
         """The plan with the disk work of the way that is looked at."""
         if self._disk == "planned" or plan.overflow is None or not self._arriving:
             return plan
         work = self._leaf_first(plan.overflow, committed) if self._disk == "leaf first" else ()
         return replace(plan, overflow=replace(plan.overflow, work=(work,), waiting=()))
 
-    def _leaf_first(self, overflow: Overflow, committed: dict[str, Any] | None) -> tuple[DiskWork, ...]:
-        places = [] if committed is None else list(self._planner.layout(committed))
-        for place in reversed(places):
-            figures = committed["operators"][place.number] if committed else {}
+    def _leaf_first(self, overflow: Overflow, committed: Manifest | None) -> tuple[DiskWork, ...]:
+        pairs = [] if committed is None else zip(self._planner.layout(committed), committed.operators, strict=True)
+        for place, figures in reversed(list(pairs)):
             alone = manager.Committed(replace(place, parent=None), figures)
             if planned := manager.decide([alone], overflow.fuel_bytes, frozenset(), ended=False).work:
                 return tuple(replace(work, urgent=True, operator=place.number) for work in planned)

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
 
+from spark_mjoin.state.directory import Directory
 from spark_mjoin.state.manifest import Manifest, Manifests
 
 
@@ -20,8 +21,9 @@ class Committed:
     @staticmethod
     def read(location: str, partitions: int, version: int) -> Committed:
         """Of the query whose state is at a location. Partitions that a task did not come to the end of are behind."""
-        stores = tuple(Manifests(location, partition) for partition in range(partitions))
-        return Committed(version, tuple(_newest(store, version) for store in stores), stores)
+        query = Directory(location)
+        stores = tuple(Manifests(query, partition) for partition in range(partitions))
+        return Committed(version, tuple(store.newest(version) for store in stores), stores)
 
     @cached_property
     def found(self) -> Sequence[Manifest]:
@@ -42,10 +44,3 @@ class Committed:
     def written(self) -> float:
         """When the last partition committed the version, in seconds since 1970."""
         return max(store.written(self.version) for store in self.stores)
-
-
-def _newest(store: Manifests, version: int) -> Manifest | None:
-    """The newest manifest of a partition that is not past a version."""
-    if version and not store.has(version):
-        version = max((v for v in store.versions() if v <= version), default=0)
-    return store.manifest(version) if version else None

@@ -159,14 +159,14 @@ def _outlook(candidates: _Candidates | None, worth: float, arriving: bool) -> Ou
     if candidates is None:
         return Outlook(0.0, NOTHING)
     groups = candidates.groups
-    disk = max((score * worth for score, _, _ in candidates.passes), default=NOTHING)
+    disk = max((score * worth for score, _, _, _ in candidates.passes), default=NOTHING)
     arrived_bytes = float((groups.recent.sum(axis=1) * np.array(candidates.row_bytes)).sum())
     return Outlook(worth * groups.all_results / max(arrived_bytes, 1.0) if arriving else NOTHING, disk)
 
 
 def _bytes_of_passes(candidates: _Candidates | None) -> float:
     """What a pass over everything that is owed would read."""
-    return 0.0 if candidates is None else float(sum(cost for _, cost, _ in candidates.passes))
+    return 0.0 if candidates is None else float(sum(cost for _, cost, _, _ in candidates.passes))
 
 
 def _work(
@@ -189,14 +189,14 @@ def _work(
     passes: dict[bool, list[int]] = {True: [], False: []}  # the buckets, by whether that is urgent
     visited: list[DiskWork] = []
     options = [*candidates.passes, *visits]
-    for score, cost, option in sorted(options, key=lambda c: (-c[0], c[2].visited is not None, c[2].buckets)):
+    for score, cost, bucket, input in sorted(options, key=lambda c: (-c[0], c[3] is not None, c[2])):
         if fuel <= 0:
             break
         urgent = score > bar and spent < earned
-        if option.visited is None:
-            passes[urgent or due] += option.buckets
-        elif option.buckets[0] not in [*passes[True], *passes[False]] and len(visited) < MOST_VISITS:
-            visited.append(replace(option, urgent=urgent))
+        if input is None:
+            passes[urgent or due].append(bucket)
+        elif len(visited) < MOST_VISITS and bucket not in passes[True] and bucket not in passes[False]:
+            visited.append(DiskWork((bucket,), visited=input, urgent=urgent))
         else:
             continue
         fuel -= cost
@@ -209,7 +209,7 @@ def _work(
     return tuple(replace(work, operator=operator) for work in planned), spent
 
 
-Scored = tuple[float, float, DiskWork]  # results per byte, bytes, the work
+Scored = tuple[float, float, int, int | None]  # results per byte, bytes, a bucket, the input that is visited
 
 
 @dataclass(frozen=True)
@@ -229,9 +229,7 @@ class _Candidates:
             return None
         stored = sum(s.rows for s in figures.segments)
         held = 0.0 if figures.progress is None else figures.progress.held / max(1, stored)
-        row_bytes = [figures.row_bytes(i) for i in range(len(spec.inputs))]
-        records = sum(map(len, residency.departures)) + sum(map(len, residency.visits))
-        return _Candidates(Groups.of(spec, figures.groups), row_bytes, records, held)
+        return _Candidates(Groups.of(spec, figures.groups), figures.row_bytes, residency.records, held)
 
     @cached_property
     def passes(self) -> list[Scored]:
@@ -242,20 +240,19 @@ class _Candidates:
         missing = groups.missing()
         others = [j for j in range(len(rows)) if j not in groups.main]
         shared = sum(float(rows[j].sum()) * self.row_bytes[j] for j in others) / max(len(debt), 1)
-        out = []
-        for b in debt:
-            cost = shared + sum(float(rows[i, b]) * self.row_bytes[i] for i in groups.main)
-            out.append((float(missing[b]) / max(cost, 1.0), cost, DiskWork((int(b),))))
-        return out
+        costs = shared + np.array([self.row_bytes[i] for i in groups.main]) @ rows[groups.main][:, debt]
+        scores = missing[debt] / np.maximum(costs, 1.0)
+        return [(*found, None) for found in zip(scores.tolist(), costs.tolist(), debt.tolist(), strict=True)]
 
     def visits(self) -> list[Scored]:
         """A visit for every disk part whose partners in memory have grown since they last met."""
         groups = self.groups
         selectivity = groups.selectivity()
-        out = []
+        out = list[Scored]()
         for i in groups.main:
             gained = groups.unseen(i) * selectivity
-            for b in np.flatnonzero(gained > 0):
-                cost = float(groups.disk[i, b]) * self.row_bytes[i]
-                out.append((float(gained[b]) / max(cost, 1.0), cost, DiskWork((int(b),), visited=i)))
+            found = np.flatnonzero(gained > 0)
+            costs = groups.disk[i, found] * self.row_bytes[i]
+            scores = gained[found] / np.maximum(costs, 1.0)
+            out += [(*of, i) for of in zip(scores.tolist(), costs.tolist(), found.tolist(), strict=True)]
         return out

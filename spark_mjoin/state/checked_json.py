@@ -25,10 +25,14 @@ def publish(directory: Directory, name: str, attempt: str, text: bytes) -> None:
 
     Another attempt may have been first: then the file has other JSON.
     """
-    contents = b"%08x %s\n" % (zlib.crc32(text), text)
-
+    contents = with_checksum(text)
     directory.publish(name, attempt, lambda stream: stream.write(contents))
     directory.sync()
+
+
+def with_checksum(text: bytes) -> bytes:
+    """The contents of a file with such JSON."""
+    return b"%08x %s\n" % (zlib.crc32(text), text)
 
 
 def read(directory: Directory, name: str) -> dict[str, Any]:

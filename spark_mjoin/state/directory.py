@@ -18,6 +18,7 @@ import os
 import zlib
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
+from copy import copy
 from typing import Any
 
 import pyarrow as pa
@@ -71,7 +72,6 @@ class ChecksumStream:
 
 class Directory:
     def __init__(self, location: str) -> None:
-        self._location = location
         self.location = public_value(location)  # for people
         self._fs, self._path = filesystem.resolve(location)
         self._local = filesystem.is_local(self._fs)
@@ -82,7 +82,10 @@ class Directory:
         return self._local and self._path not in _WITHOUT_LINKS
 
     def child(self, name: str) -> Directory:
-        return Directory(f"{self._location.rstrip('/')}/{name}")
+        """A directory in this one, by a name of our own."""
+        child = copy(self)
+        child.location, child._path = f"{self.location.rstrip('/')}/{name}", f"{self._path.rstrip('/')}/{name}"
+        return child
 
     def names(self) -> list[str]:
         """Names of the published files, sorted; empty when the directory is not there."""

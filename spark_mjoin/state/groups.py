@@ -18,6 +18,7 @@ import numpy as np
 from spark_mjoin.model import Array, JoinSpec
 from spark_mjoin.state.buckets import BUCKETS, main_inputs
 from spark_mjoin.state.manifest import GroupsFigures
+from spark_mjoin.state.records import Packed
 
 FADE = 0.5  # what is left of the recent figures after each flush
 
@@ -201,15 +202,14 @@ class Groups:
     # --- manifests -------------------------------------------------------------------------------------------
 
     def figures(self) -> GroupsFigures:
-        frozen: dict[str, Any] = {n: _frozen(v) if isinstance(v, np.ndarray) else v for n, v in vars(self).items()}
+        named = vars(self).items()
+        frozen: dict[str, Any] = {n: Packed.of(v, "d") if isinstance(v, np.ndarray) else v for n, v in named}
         del frozen["main"]
         return GroupsFigures(**frozen)
 
     @staticmethod
     def of(spec: JoinSpec, kept: GroupsFigures) -> Groups:
-        named: dict[str, Any] = {n: np.array(v) if isinstance(v, tuple) else v for n, v in vars(kept).items()}
+        named: dict[str, Any] = {n: v.array() if isinstance(v, Packed) else v for n, v in vars(kept).items()}
+        for grid in ("resident", "disk", "waiting", "recent", "turnover"):
+            named[grid] = named[grid].reshape(len(spec.inputs), BUCKETS)
         return Groups(main_inputs(spec), **named)
-
-
-def _frozen(array: Array) -> tuple[Any, ...]:
-    return tuple(map(_frozen, array)) if array.ndim > 1 else tuple(array.tolist())

@@ -27,9 +27,9 @@ from spark_mjoin.evidence import Edge, Held, Taken
 from spark_mjoin.model import Access, Position, Tree
 from spark_mjoin.state import checked_json, records
 from spark_mjoin.state.directory import Directory
+from spark_mjoin.state.records import Packed
 
 Lineage = tuple[tuple[int, str], ...]  # versions, ascending, with the identities of their manifests
-Grid = tuple[tuple[float, ...], ...]  # over [member, bucket]
 
 
 # --- files ---------------------------------------------------------------------------------------------------------
@@ -45,13 +45,18 @@ class Segment(NamedTuple):
     level: int  # how often its rows were merged: segments of a level are merged into one of the next
     bytes: int
     crc32: int
-    clusters: tuple[int, ...] | None = None  # the bucket of each record batch; None: rows are in order of arrival
+    clusters: str | None = None  # Packed: the bucket of each record batch; None: rows are in order of arrival
     last: int = 0  # the most events that were before the arrival of a row
     newest: int | None = None  # the largest position of a row in its window; None where the input has none
 
     @property
     def rows(self) -> int:
         return self.end - self.start
+
+    @property
+    def buckets(self) -> list[int] | None:
+        """The bucket of each record batch."""
+        return None if self.clusters is None else Packed(self.clusters).array().tolist()
 
 
 # --- one operator --------------------------------------------------------------------------------------------------
@@ -87,23 +92,28 @@ class ResidencyFigures:
     """See state.residency."""
 
     events: int
-    departures: tuple[tuple[tuple[int, int, int], ...], ...]
-    visits: tuple[tuple[tuple[int, int], ...], ...]
-    cleaned: tuple[int, ...]
+    departures: tuple[Packed, ...]  # per input, three numbers for each
+    visits: tuple[Packed, ...]  # per input, two numbers for each
+    cleaned: Packed
+
+    @property
+    def records(self) -> int:
+        """Departures and visits."""
+        return sum(of.size for of in self.departures) // 3 + sum(of.size for of in self.visits) // 2
 
 
 @dataclass(frozen=True)
 class GroupsFigures:
     """See state.groups."""
 
-    resident: Grid
-    disk: Grid
-    waiting: Grid
-    recent: Grid
-    results: tuple[float, ...]
-    chances: tuple[float, ...]
-    turnover: Grid
-    completed: tuple[float, ...]
+    resident: Packed
+    disk: Packed
+    waiting: Packed
+    recent: Packed
+    results: Packed
+    chances: Packed
+    turnover: Packed
+    completed: Packed
     young: int = 0
     young_results: float = 0.0
     all_results: float = 0.0
@@ -124,8 +134,8 @@ class ProgressFigures:
     read: tuple[int, ...]
     seen: tuple[int | None, ...]
     rounds: tuple[Round, ...]
-    positions: tuple[tuple[int, ...], ...]
-    events: tuple[tuple[int, ...], ...]
+    positions: Packed
+    events: Packed
     dropped: tuple[int, ...]
     since: int
     shortened: tuple[int | None, ...]
@@ -153,7 +163,7 @@ class PromisesFigures:
     arrived: int
     held: int
     changes: int
-    looked: tuple[int, ...]
+    looked: Packed
     end_given: bool
     clock: int
     names: tuple[tuple[int, tuple[int, ...]], ...]
@@ -204,17 +214,23 @@ class OperatorFigures:
     @property
     def overflowed(self) -> bool:
         """Whether rows have left memory for disk."""
-        return self.residency is not None and any(self.residency.departures)
+        return self.residency is not None and any(of.size for of in self.residency.departures)
 
-    def row_bytes(self, member: int) -> float:
-        """The mean size of a row of a member, judged by its segments."""
-        mine = [s for s in self.segments if s.input == member]
-        return sum(s.bytes for s in mine) / max(1, sum(s.rows for s in mine))
+    @property
+    def row_bytes(self) -> list[float]:
+        """The mean size of a row of each member, judged by its segments."""
+        sizes, rows = [0] * len(self.rows), [0] * len(self.rows)
+        for segment in self.segments:
+            sizes[segment.input] += segment.bytes
+            rows[segment.input] += segment.end - segment.start
+        return [size / max(1, of) for size, of in zip(sizes, rows, strict=True)]
 
     @property
     def resident(self) -> tuple[float, ...]:
         """Rows of each member in memory."""
-        return self.rows if self.groups is None else tuple(map(sum, self.groups.resident))
+        if self.groups is None:
+            return self.rows
+        return tuple(self.groups.resident.array().reshape(len(self.rows), -1).sum(axis=1).tolist())
 
 
 # --- a version -----------------------------------------------------------------------------------------------------
@@ -235,7 +251,8 @@ class Manifest:
     orders: tuple[str, ...]
     results: int  # rows given out since the query began
     operators: tuple[OperatorFigures, ...]  # of the tree, in preorder
-    lineage: Lineage  # the manifests that led here, oldest first
+    ancestors: tuple[int, ...]  # the versions that led here, oldest first
+    identities: tuple[str, ...]  # of their manifests
     taken: Taken
     held: Held
     done: Done
@@ -246,6 +263,10 @@ class Manifest:
     @property
     def root(self) -> OperatorFigures:
         return self.operators[0]
+
+    @property
+    def lineage(self) -> Lineage:
+        return tuple(zip(self.ancestors, self.identities, strict=True))
 
     @property
     def rows_held(self) -> tuple[int, ...]:
@@ -279,7 +300,6 @@ class Manifest:
 _DECODE = records.decoder(Manifest)
 
 
-@lru_cache(maxsize=8)  # of two partitions in a worker: every commit asks for the files of all kept versions
 def parsed(text: bytes, path: str) -> Manifest:
     """The manifest that the checked JSON of a file is."""
     body = checked_json.parsed(text, path)
@@ -292,6 +312,9 @@ def parsed(text: bytes, path: str) -> Manifest:
             "new checkpoint"
         ) from None
     return manifest
+
+
+remembered = lru_cache(maxsize=8)(parsed)  # of two partitions in a worker: a commit asks for all kept versions
 
 
 def identity_of(text: bytes) -> str:
@@ -308,8 +331,10 @@ def identity_of(text: bytes) -> str:
 class Manifests:
     """The committed versions of one join partition, without their rows."""
 
-    def __init__(self, location: str, partition: int) -> None:
-        self.directory = Directory(location).child(f"partition-{partition}")
+    def __init__(self, location: str | Directory, partition: int) -> None:
+        """location: the directory of a query."""
+        query = Directory(location) if isinstance(location, str) else location
+        self.directory = query.child(f"partition-{partition}")
 
     def versions(self) -> list[int]:
         """The committed versions that are still kept, ascending."""
@@ -326,6 +351,17 @@ class Manifests:
         """The manifest of a version, checked."""
         return self.parsed(version, self.text(version))
 
+    def newest(self, version: int) -> Manifest | None:
+        """The newest manifest that is not past a version; None where there is none."""
+        if not version:
+            return None
+        try:
+            text = checked_json.checked(self.directory, manifest_name(version))
+        except FileNotFoundError:
+            version = max((v for v in self.versions() if v <= version), default=0)
+            return self.manifest(version) if version else None
+        return parsed(text, self.directory.path(manifest_name(version)))
+
     def text(self, version: int) -> bytes:
         """The JSON of the manifest of a version, checked."""
         with self._named(version) as name:
@@ -333,7 +369,7 @@ class Manifests:
 
     def parsed(self, version: int, text: bytes) -> Manifest:
         """What the JSON of the manifest of a version says."""
-        return parsed(text, self.directory.path(manifest_name(version)))
+        return remembered(text, self.directory.path(manifest_name(version)))
 
     @contextmanager
     def _named(self, version: int) -> Iterator[str]:

@@ -171,7 +171,7 @@ class OperatorState:
         """Forget segments without a row in the state, and count what is expired and must still stay."""
         kept, self.progress.held = list[Segment](), self.promises.held
         for s in self.segments:
-            if s.newest is not None and self.progress.all_gone(s.input, s.clusters, s.newest, s.last):
+            if s.newest is not None and self.progress.all_gone(s.input, s.buckets, s.newest, s.last):
                 continue
             kept.append(s)
             horizon = self.progress.horizons[s.input] if self.progress.horizons else None

@@ -26,6 +26,7 @@ import numpy as np
 from spark_mjoin.model import Array
 from spark_mjoin.state.buckets import BUCKETS
 from spark_mjoin.state.manifest import ProgressFigures, Round
+from spark_mjoin.state.records import Packed
 
 EARLIEST = -(2**63)  # the least event time that a row can have
 BEFORE_ALL = EARLIEST  # of a bucket of which nothing was dropped: its event, 0, says so
@@ -128,8 +129,8 @@ class Progress:
             tuple(self.read),
             tuple(self.seen),
             tuple(self.rounds),
-            tuple(map(tuple, self.positions.tolist())),
-            tuple(map(tuple, self.events.tolist())),
+            Packed.of(self.positions, "q"),
+            Packed.of(self.events, "i"),
             tuple(self.dropped),
             self.since,
             tuple(self.shortened),
@@ -144,8 +145,8 @@ class Progress:
             list(kept.read),
             list(kept.seen),
             list(kept.rounds),
-            np.array(kept.positions, np.int64),
-            np.array(kept.events, np.int32),
+            kept.positions.array().reshape(-1, BUCKETS),
+            kept.events.array().reshape(-1, BUCKETS),
             list(kept.dropped),
             kept.since,
             list(kept.shortened),

@@ -35,6 +35,7 @@ from spark_mjoin.state import remembered
 from spark_mjoin.state.buckets import BUCKETS
 from spark_mjoin.state.keysets import ByteSet, Keys, KeySet, WordSet, chosen, empty_set, size, together
 from spark_mjoin.state.manifest import PromiseFigures, PromisesFigures
+from spark_mjoin.state.records import Packed
 from spark_mjoin.state.remembered import Remembered
 
 Classes = tuple[int, ...]
@@ -285,7 +286,7 @@ class Promises:
             self.arrived,
             self.held,
             self.changes,
-            tuple(self.looked.tolist()),
+            Packed.of(self.looked, "q"),
             self.end_given,
             self.clock,
             tuple(self.names),
@@ -300,7 +301,7 @@ class Promises:
             promise.cluster, promise.cluster_mine = found.cluster, found.cluster_mine
         self.waiting, self.news, self.arrived = kept.waiting, kept.news, kept.arrived
         self.held, self.changes, self.end_given = kept.held, kept.changes, kept.end_given
-        self.looked = np.array(kept.looked, np.int64)
+        self.looked = kept.looked.array()
         self.clock = self.saved = kept.clock
         self.names = list(kept.names)
         self.runs, self.logs, self.taken_out = kept.runs, kept.logs, []

@@ -22,6 +22,7 @@ from spark_mjoin import kernel
 from spark_mjoin.model import Array
 from spark_mjoin.state.buckets import BUCKETS
 from spark_mjoin.state.manifest import ResidencyFigures
+from spark_mjoin.state.records import Packed
 
 NEVER = 2**31 - 1  # the departure of a row that is in memory
 EVERY = -1  # as a bucket: all of them
@@ -152,10 +153,11 @@ class Residency:
     # --- manifests -------------------------------------------------------------------------------------------
 
     def figures(self) -> ResidencyFigures:
-        departures, visits = tuple(map(tuple, self.departures)), tuple(map(tuple, self.visits))
-        return ResidencyFigures(self.events, departures, visits, tuple(self.cleaned.tolist()))
+        departures, visits = (tuple(Packed.of(of, "i") for of in each) for each in (self.departures, self.visits))
+        return ResidencyFigures(self.events, departures, visits, Packed.of(self.cleaned, "i"))
 
     @staticmethod
     def of(kept: ResidencyFigures) -> Residency:
-        departures, visits = list(map(list, kept.departures)), list(map(list, kept.visits))
-        return Residency(len(departures), kept.events, departures, visits, np.array(kept.cleaned, np.int32))
+        departures = [[(e, b, w) for e, b, w in of.array().reshape(-1, 3).tolist()] for of in kept.departures]
+        visits = [[(e, b) for e, b in of.array().reshape(-1, 2).tolist()] for of in kept.visits]
+        return Residency(len(departures), kept.events, departures, visits, kept.cleaned.array())

@@ -61,8 +61,9 @@ class Segments:
 
     def stored(self, segment: Segment, buckets: Container[int] | None = None) -> Iterator[tuple[int | None, Any]]:
         """The same as they are in the file, perhaps with arrivals in runs (`decoded`)."""
-        if segment.clusters is not None:
-            wanted = [(n, b) for n, b in enumerate(segment.clusters) if buckets is None or b in buckets]
+        clusters = segment.buckets
+        if clusters is not None:
+            wanted = [(n, b) for n, b in enumerate(clusters) if buckets is None or b in buckets]
             if wanted:
                 reader = self._reader(segment)
                 yield from ((bucket, reader.get_batch(number)) for number, bucket in wanted)

@@ -24,6 +24,7 @@ from spark_mjoin.state.manifest import OperatorFigures, SampleFigures, Segment
 from spark_mjoin.state.operator import OperatorState
 from spark_mjoin.state.promises import Promises
 from spark_mjoin.state.purged import Purged, input_keys
+from spark_mjoin.state.records import Packed
 from spark_mjoin.state.residency import NEVER
 from spark_mjoin.state.sample import Sample
 from spark_mjoin.state.segments import (
@@ -78,7 +79,7 @@ class StoredRows:
         if table.spec.window is not None:
             youngest = int(table.position(table.spec.window.position)[saved:].max())
             newest = max([youngest, *(s.newest for s in replaced if s.newest is not None)])
-        of = tuple(clusters) if clustered else None
+        of = Packed.of(clusters, "b") if clustered else None
         written = Segment(name, number, start, end, level, size, crc32, of, last, newest)
         state.segments = [s for s in state.segments if s not in replaced] + [written]
         state.saved[number] = table.rows
@@ -127,7 +128,7 @@ class StoredRows:
         size, crc32, clusters = self._segments.write_rows(name, schema, sections, rows // BUCKETS, attempt)
         level, last = max(s.level for s in segments), max(s.last for s in segments)
         newest = max((s.newest for s in segments if s.newest is not None), default=None)
-        return Segment(name, number, 0, rows, level, size, crc32, tuple(clusters), last, newest)
+        return Segment(name, number, 0, rows, level, size, crc32, Packed.of(clusters, "b"), last, newest)
 
     def _name(self, state: OperatorState, number: int, version: int, attempt: str) -> str:
         self._written += 1

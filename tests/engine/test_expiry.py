@@ -84,7 +84,7 @@ class Windowed(Run):
                 "rows": sum(sum(m.rows_held) for m in manifests),
                 "stored": sum(s.rows for o in operators for s in o.segments),
                 "segments": max(len(o.segments) for o in operators),
-                "records": sum(len(of) for o in operators for of in o.residency.departures),
+                "records": sum(of.size // 3 for o in operators for of in o.residency.departures),
                 "memory": counts["memoryUsedBytes"],
                 "disk": counts["diskUsedBytes"],
                 "purged": counts["rowsPurged"],

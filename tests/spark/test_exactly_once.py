@@ -1,6 +1,5 @@
 """Nothing is lost and nothing comes twice: re-read batches, abandoned batches, retries, restarts, damage."""
 
-import json
 import multiprocessing
 import os
 import shutil
@@ -14,6 +13,7 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.streaming.datasource import ReadAllAvailable
 
 from spark_mjoin.engine import batch as task
+from spark_mjoin.state.manifest import parsed
 from tests.harness import Rows, consume, reader, rows
 from tests.spark.joins import STAR, FileJoin, arrivals
 
@@ -101,9 +101,10 @@ def test_two_attempts_at_once_agree_and_leave_one_version(tmp_path: Path) -> Non
             assert racer.exitcode == 0
         assert Counter(dict(first)) == Counter(dict(second))
         found += Counter(dict(first))
-        newest = json.loads(join.state_files("partition-0/version-*")[-1].read_text().split(" ", 1)[1])
-        assert newest["version"] == version
-        named = {s["name"] for operator in newest["operators"] for s in operator["segments"]}
+        newest = join.state_files("partition-0/version-*")[-1]
+        manifest = parsed(newest.read_bytes().partition(b" ")[2], newest.name)
+        assert manifest.version == version
+        named = {s.name for operator in manifest.operators for s in operator.segments}
         assert named == {p.name for p in join.state_files("partition-0/rows-*")}
         start = end
     assert found == join.expected()

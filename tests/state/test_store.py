@@ -176,7 +176,7 @@ def test_a_manifest_that_names_files_is_parsed_once_and_checked_every_time(
     manifests = Manifests(str(place.parent), 0)
     parsed = []
     monkeypatch.setattr(checked_json, "parsed", lambda text, path: parsed.append(path) or json.loads(text))
-    manifest_module.parsed.cache_clear()
+    manifest_module.remembered.cache_clear()
     named = manifests.manifest(3).files
     assert sorted(named) == sorted(p.name for p in place.glob("rows-*"))
     assert manifests.manifest(3).files == named
