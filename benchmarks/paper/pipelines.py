@@ -105,7 +105,7 @@ class _Product(Simulation):
         committed = self._store.manifest(self._version) if self._version else None
         rates = [rows / max(self._now, 1e-9) for rows in self._arrived]
         planned = self._planner.next_batch(self._plan, [committed], self._arriving, rates, ended, self._spare())
-        if not self._arriving and not planned.has_debt:
+        if not self._arriving and not planned.has_disk_work:
             return False
         plan = self._compared(planned.plan, committed)
         waiting = () if plan.overflow is None else plan.overflow.waiting

@@ -49,7 +49,7 @@ Committed = Sequence[Manifest | None]  # the newest manifest of every partition,
 @dataclass(frozen=True)
 class Planned:
     plan: Plan
-    has_debt: bool  # there is disk work left: the batch is worth running without input too
+    has_disk_work: bool  # there is disk work left: the batch is worth running without input too
     reasons: tuple[str, ...]  # for what is not as it was before
 
 
@@ -89,11 +89,13 @@ class Planner:
                 scans, ways = self.access(tree, replace(before, orders=planned), committed, briefly=True)
         reasons += [f"probing order of {c.reason}" for c in choices if c.changed]
         reasons += [f"access to {way.reason}" for way in ways if way.changed]
-        overflow, has_debt = self._overflow(tree, before, committed, moving, ended, spare)
+        overflow, has_disk_work = self._overflow(tree, before, committed, moving, ended, spare)
         turns = self.schedule(before, rates)
         if turns.schedule != before.schedule:
             reasons.append(f"scheduling {scheduling.render(turns.schedule, self.aliases)}: {turns.reason}")
-        return Planned(Plan(tree, planned, overflow, access=scans, schedule=turns.schedule), has_debt, tuple(reasons))
+        return Planned(
+            Plan(tree, planned, overflow, access=scans, schedule=turns.schedule), has_disk_work, tuple(reasons)
+        )
 
     @property
     def aliases(self) -> list[str]:

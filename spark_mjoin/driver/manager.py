@@ -165,7 +165,7 @@ def _outlook(candidates: _Candidates | None, worth: float, arriving: bool) -> Ou
 
 
 def _bytes_of_passes(candidates: _Candidates | None) -> float:
-    """What a pass over everything that is owed would read."""
+    """What a pass over everything that is pending would read."""
     return 0.0 if candidates is None else float(sum(cost for _, cost, _, _ in candidates.passes))
 
 

@@ -175,28 +175,29 @@ class Session:
     def next(self, start: Point, unlimited: bool = False) -> Point:
         """Where the next batch leads, and by which plan; `start` itself where there is none."""
         with self.pace.looking():
-            return self._next(start, unlimited)
+            logs = self._open(start)
+            if self._freezes:
+                self._intake.freeze(logs)
+                self._freezes, self._ended = False, True
+            positions = self._intake.latest(start.positions, logs, unlimited)
+            self._asked = start
+            return self._following(start, positions)
 
-    def _next(self, start: Point, unlimited: bool) -> Point:
-        logs = self._open(start)
-        if self._freezes:
-            self._intake.freeze(logs)
-            self._freezes, self._ended = False, True
-        positions = self._intake.latest(start.positions, logs, unlimited)
-        self._asked = start
+    def _following(self, start: Point, positions: dict[str, Position]) -> Point:
+        """Where a batch leads that may take sources up to some positions."""
         moving = _moved(start.positions, positions)
         if moving:
             self.pace.news()
         committed = cache(lambda: self.committed(start))
         purges = not moving and self._has_time_to_purge(start, committed)
-        if not (moving or purges or self._may_have_debt(committed)):
+        if not (moving or purges or self._may_have_disk_work(committed)):
             return start
         planned = self._plan(start, committed, moving, bool(moving) or purges)
         overflow = planned.plan.overflow
         for waiting in overflow.waiting if overflow else ():
-            positions[waiting] = start.positions[waiting]
+            positions = {**positions, waiting: start.positions[waiting]}
         moved = _moved(start.positions, positions)
-        if not (moved or planned.has_debt or purges):
+        if not (moved or planned.has_disk_work or purges):
             return start
         for reason in planned.reasons:
             log.info("%s", reason)
@@ -210,7 +211,7 @@ class Session:
         )
         return Point(start.query, start.version + 1, positions, plan.after(start.plan, start.version + 1))
 
-    def _may_have_debt(self, committed: Reading) -> bool:
+    def _may_have_disk_work(self, committed: Reading) -> bool:
         """Whether there may be disk work left: with a budget, or where a query goes on that had one before."""
         if self._spilled is None:
             self._spilled = bool(self.settings.memory_bytes) or any(m.spilled for m in committed().found)
@@ -231,7 +232,7 @@ class Session:
         """The part of the plan that follows from counts; it is certain if there will be a batch."""
         if start == self._newest and certain:
             self.pace.learn_rates(rows_in(m.taken for m in committed().found))
-            if self._may_have_debt(committed) and committed().is_complete:
+            if self._may_have_disk_work(committed) and committed().is_complete:
                 self.pace.learn_spare(worked(committed()))
         newest, pace = committed().partitions, self.pace
         return self.planner.next_batch(start.plan, newest, moving, pace.rates, self._ended, pace.spare)
