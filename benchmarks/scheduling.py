@@ -50,7 +50,7 @@ QUOTAS = (100, 1_000, 4_096, 16_384, 65_536, 262_144)
 class Found:
     seconds: float
     rows: int
-    results: list[tuple[float, int, int]]  # seconds, rows taken by then, results given out by then
+    results: list[tuple[float, int, int]]  # seconds, rows taken by then, results emitted by then
     peak_bytes: int
     most_rows: int  # in memory, after an Arrow batch
 

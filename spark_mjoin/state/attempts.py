@@ -153,7 +153,7 @@ def _check_loss(manifests: Manifests, state: PartitionState, published: Manifest
     if state.overflowed() or published.overflowed:
         raise StateError(
             f"{known}input was lost between two attempts at a batch (failOnDataLoss is false), and rows are on "
-            "disk, so that what the first attempt has given out is not known. Restore the input; or remove "
+            "disk, so that what the first attempt has emitted is not known. Restore the input; or remove "
             f"{manifests.directory.path(manifest_name(version))} and start the query again: the batch is done without "
             "what was lost, and results of the first attempt that are in the sink already may come again"
         )

@@ -249,7 +249,7 @@ class Manifest:
     rows: tuple[int, ...]  # per input of the join, as an operator counts them
     dropped: tuple[int, ...]  # of these, not in the state any more
     orders: tuple[str, ...]
-    results: int  # rows given out since the query began
+    results: int  # rows emitted since the query began
     operators: tuple[OperatorFigures, ...]  # of the tree, in preorder
     ancestors: tuple[int, ...]  # the versions that led here, oldest first
     identities: tuple[str, ...]  # of their manifests

@@ -84,7 +84,7 @@ class World:
         return {c for c in product(*numbers) if any(self.rows[i][n].arrived >= since for i, n in enumerate(c))}
 
     def in_one_epoch(self) -> set[tuple[int, ...]]:
-        """The combinations that the rule of epochs takes for given out."""
+        """The combinations that the rule of epochs takes for emitted."""
         return self.judged_out(lambda arrived, flushed, *_: emitted.in_several_epochs(flushed))
 
 
