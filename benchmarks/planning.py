@@ -1,6 +1,6 @@
 """How long the driver takes to plan a micro-batch of many partitions, and to report it.
 
-    python -m benchmarks.planning [--partitions 200] [--batches 10]
+    python -m benchmarks.planning [--partitions 200] [--batches 10] [--cpu]
 
 A query of one partition runs a while. Its newest manifest is then published for every partition and for version after
 version, as if tasks had run, and the reader plans one batch after the other: `latestOffset` and `partitions`, and
@@ -106,13 +106,16 @@ def main(arguments: Sequence[str]) -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--partitions", type=int, default=200)
     parser.add_argument("--batches", type=int, default=10)
+    parser.add_argument("--cpu", action="store_true", help="time of the processor, where other processes run")
     given = parser.parse_args(arguments)
-    print(f"{given.partitions} partitions, milliseconds; a plan may take {MOST_MS:.0f}")
+    clock = time.process_time if given.cpu else time.perf_counter
+    unit = "milliseconds of the processor" if given.cpu else "milliseconds"
+    print(f"{given.partitions} partitions, {unit}; a plan may take {MOST_MS:.0f}")
     print(f"{'state':<15}{'plan, cold':>12}{'plan, warm':>12}{'with a report':>15}{'manifest KiB':>14}")
     slow = False
     for kind in KINDS:
         with tempfile.TemporaryDirectory() as state:
-            first, *others = measure(Path(state), kind, given.partitions, given.batches)
+            first, *others = measure(Path(state), kind, given.partitions, given.batches, clock=clock)
             sizes = [path.stat().st_size for path in Path(state).glob("all/*/partition-0/version-*")]
         warm, reported = (
             statistics.median(times.planned for times in others if (times.reported is None) == alone)
