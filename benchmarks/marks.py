@@ -118,9 +118,9 @@ class _Join:
 
     def __init__(self, kind: str, rows: int, directory: Path, memory: int | None) -> None:
         from spark_mjoin.config import Options
+        from spark_mjoin.counts import BatchCounts
         from spark_mjoin.engine.pipeline import Pipeline
-        from spark_mjoin.metrics import BatchCounts
-        from spark_mjoin.model import BatchPlan, OverflowPlan
+        from spark_mjoin.plan import Overflow, Plan
         from spark_mjoin.query.graph import plan_join
         from spark_mjoin.query.tree import layout
         from spark_mjoin.state.partition import PartitionState
@@ -132,8 +132,8 @@ class _Join:
         self.layout = lambda of: layout(spec, of)
         self.state = PartitionState.empty(tree, self.layout(tree), {}, tracked=True)
         self.store, self.counts = StateStore(str(directory), 0), BatchCounts([0] * 3)
-        self.overflow = OverflowPlan(memory, "coordinated", blocking_rows=0, fuel_bytes=1 << 40)
-        plan = BatchPlan(tree, overflow=self.overflow)
+        self.overflow = Overflow(memory, "coordinated", blocking_rows=0, fuel_bytes=1 << 40)
+        plan = Plan(tree, overflow=self.overflow)
         self.pipeline = Pipeline(self.state, self.store, plan, 1, "x", self.counts, lambda: 0.0, lambda state: None)
         self.rows, self.schema, self.results, self.version = rows, schema, 0, 1
 
@@ -142,7 +142,7 @@ class _Join:
         seconds = 0.0
         for _ in range(self.rows // BATCH):
             for input in range(3):
-                if until_flushed and self.counts.flushes:
+                if until_flushed and self.counts.evicted.flushes:
                     return seconds
                 keys, values = dice.integers(0, self.rows // 3, BATCH), dice.integers(0, 1 << 40, BATCH)
                 arrays = [pa.array(keys).cast(self.schema.field("k").type), pa.array(values)]

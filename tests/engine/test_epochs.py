@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from spark_mjoin.engine import cleanup
-from spark_mjoin.state import store
+from spark_mjoin.state import segments
 from spark_mjoin.state.residency import Residency
 from tests.engine.test_overflow import CHAIN, STAR, Run, scripts
 
@@ -28,7 +28,7 @@ def asked(monkeypatch: pytest.MonkeyPatch) -> dict[str, int]:
 
     for name in counts:
         monkeypatch.setattr(cleanup, name, counted(name, getattr(cleanup, name)))
-    monkeypatch.setattr(store, "RUN_ROWS", 1)
+    monkeypatch.setattr(segments, "RUN_ROWS", 1)
     return counts
 
 

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from spark_mjoin import flush
 from spark_mjoin.engine import batch as task
-from spark_mjoin.state import store
+from spark_mjoin.state import segments
 from spark_mjoin.state.residency import Residency
 from tests.examples import examples
 from tests.harness import ABANDONED, LIMITED, Rows, rows, run, scripted
@@ -40,7 +40,7 @@ def overflow_rows(case: Case, options: dict[str, str], hash_bits: str = "64", ge
     task._CACHE.clear()
     everything = scripted(case.scripts, case.query, partitions=str(case.partitions), **options)
     with tempfile.TemporaryDirectory() as state, pytest.MonkeyPatch.context() as patch:
-        patch.setattr(store, "RUN_ROWS", 1)  # arrivals are written in runs, few as the rows are
+        patch.setattr(segments, "RUN_ROWS", 1)  # arrivals are written in runs, few as the rows are
         patch.setenv("SPARK_MJOIN_HASH_BITS", hash_bits)
         if general:
             patch.setattr(Residency, "in_epochs", lambda self, buckets: False)

@@ -11,19 +11,21 @@ from hypothesis import strategies as st
 
 from spark_mjoin import flush
 from spark_mjoin.config import Options
+from spark_mjoin.counts import BatchCounts
 from spark_mjoin.engine import overflow
 from spark_mjoin.engine.pipeline import Pipeline
-from spark_mjoin.metrics import BatchCounts
-from spark_mjoin.model import BatchPlan, JoinSpec, OverflowPlan
+from spark_mjoin.model import JoinSpec
+from spark_mjoin.plan import Overflow, Plan
 from spark_mjoin.query.graph import plan_join
 from spark_mjoin.query.tree import layout
-from spark_mjoin.state import store as stores
+from spark_mjoin.state import segments as stores
 from spark_mjoin.state.arrivals import Arrivals, median
 from spark_mjoin.state.buckets import of_hashes
 from spark_mjoin.state.columns import hash_array
 from spark_mjoin.state.partition import PartitionState
 from spark_mjoin.state.residency import NEVER
-from spark_mjoin.state.store import FAN_OUT, StateStore
+from spark_mjoin.state.segments import FAN_OUT
+from spark_mjoin.state.store import StateStore
 from spark_mjoin.state.table import ARRIVED, Table, index_bytes
 
 QUERY = "SELECT a.k, a.v AS x, b.v AS y, c.v AS z FROM a JOIN b ON a.k = b.k JOIN c ON a.k = c.k"
@@ -204,14 +206,14 @@ class Driven:
     def step(self, rows: int, policy: str | None = None) -> None:
         self.version += 1
         counts = BatchCounts([0] * 3)
-        plan = BatchPlan(self.tree, overflow=OverflowPlan(None, "adaptive", blocking_rows=0, fuel_bytes=1))
+        plan = Plan(self.tree, overflow=Overflow(None, "adaptive", blocking_rows=0, fuel_bytes=1))
         pipeline = Pipeline(self.state, self.store, plan, self.version, "x", counts, lambda: 0.0, lambda state: None)
         for input in range(3):
             batch = some_rows(self.schema, 3 * self.version + input, rows, keys=50 if rows < 100 else 1 << 40)
             for _ in pipeline.arrivals([(input, batch)], (0, 1)):
                 pass
         if policy is not None:
-            limit = OverflowPlan(self.state.nbytes() * 4 // 5, policy, blocking_rows=0, fuel_bytes=1)
+            limit = Overflow(self.state.nbytes() * 4 // 5, policy, blocking_rows=0, fuel_bytes=1)
             overflow.make_room(self.state, limit, self.store, self.version, "x", counts)
         assert self.store.commit(self.state, self.version, {}, counts, "x")
 
@@ -313,7 +315,7 @@ def test_rows_that_left_are_known_by_the_runs_of_their_bucket(tmp_path: Path) ->
     root = driven.state.root
     found = set[int]()
     for segment in root.segments:
-        for bucket, batch in driven.store.batches(segment) if segment.clusters else ():
+        for bucket, batch in driven.store.segments.batches(segment) if segment.clusters else ():
             runs = Arrivals()
             runs.append(stores.arrived_of(batch), batch.num_rows)
             own = np.full(batch.num_rows, bucket, np.uint8)
