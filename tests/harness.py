@@ -11,9 +11,9 @@ Faults are data: a schedule says what happens at each batch.
 """
 
 import atexit
+import functools
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
-from functools import cache
 from itertools import islice
 from pathlib import Path
 from typing import Any
@@ -23,7 +23,7 @@ from pyspark.sql.datasource import CaseInsensitiveDict
 from pyspark.sql.streaming.datasource import ReadAllAvailable
 
 from spark_mjoin.doors.datasource import MJoinDataSource
-from spark_mjoin.engine import batch as task
+from spark_mjoin.engine import cache
 from tests.scripted import SCRIPTS
 
 OK, CRASH, TORN, TWICE, ABANDONED, LIMITED = "ok", "crash", "torn", "twice", "abandoned", "limited"
@@ -31,7 +31,7 @@ OK, CRASH, TORN, TWICE, ABANDONED, LIMITED = "ok", "crash", "torn", "twice", "ab
 Rows = Counter[tuple[object, ...]]
 
 
-@cache
+@functools.cache
 def _duckdb() -> Any:
     """One for the process: to make another takes longer than most of what it is asked."""
     import duckdb  # here, or what Spark holds of this module at the end of the process keeps it from being unloaded
@@ -84,7 +84,7 @@ def run(options: Mapping[str, str], state: Path, schedule: Sequence[str] = ()) -
             for partition in current.partitions(start, end):
                 consume(current.read(partition), None if fault == CRASH else 1)
         if fault in (CRASH, TORN):
-            task._CACHE.clear()
+            cache.of_worker().clear()
             current = reader(options)
             if start["version"] == 0:
                 start = current.initialOffset()

@@ -458,12 +458,12 @@ class MJoinStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
 def _run(partition: InputPartition) -> Iterator[pa.RecordBatch]:
     """On the executor. Imports the engine here: the driver's processes do without it, and start the sooner."""
-    from spark_mjoin.engine import batch as task
+    from spark_mjoin.engine import batch, cache
 
     assert isinstance(partition, JoinPartition)
     _tune_connections()
     with _secrets(partition.task.spec, partition.task.location).kept():
-        yield from task.run(partition.task, uuid.uuid4().hex)
+        yield from batch.run(partition.task, uuid.uuid4().hex, cache.of_worker())
     _settle()
 
 

@@ -14,10 +14,8 @@ from __future__ import annotations
 
 import logging
 import time
-from collections import OrderedDict
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, field
 from functools import partial
 from tempfile import TemporaryDirectory
 
@@ -25,6 +23,7 @@ import pyarrow as pa
 
 from spark_mjoin import sources
 from spark_mjoin.engine import arrival, overflow, schedule
+from spark_mjoin.engine.cache import StateCache
 from spark_mjoin.engine.pipeline import Pipeline
 from spark_mjoin.engine.replan import replan
 from spark_mjoin.engine.retention import expiry, promises, shrinking
@@ -42,20 +41,20 @@ from spark_mjoin.state.store import StateStore
 log = logging.getLogger(__name__)
 
 
-def run(task: PartitionTask, attempt: str) -> Iterator[pa.RecordBatch]:
+def run(task: PartitionTask, attempt: str, cache: StateCache) -> Iterator[pa.RecordBatch]:
     """Give out the results that this batch completes, and commit the next version of the state."""
     with _store(task) as store:
         counts = BatchCounts([0] * len(task.spec.inputs), began=time.time())
         try:
-            held = _CACHE.held(task)
-            state = load(task, store, attempt)
+            held = cache.held(task)
+            state = load(task, store, attempt, cache)
             counts.cache_hits = int(state is held)
             check = partial(_check_budget, task)
             clock, sampled = time.perf_counter, _sampled(task)
             batch = Pipeline(state, store, task.plan, task.version + 1, attempt, counts, clock, check, sampled)
             yield from _advance(task, task.ranges, batch)
             if task.location is not None and _commit(task, batch, task.end):
-                _CACHE.put(task, batch.state)
+                cache.put(task, batch.state)
         except StateError:
             store.discard(attempt)
             raise
@@ -141,12 +140,12 @@ def _may_lose_rows(spec: JoinSpec) -> bool:
     return any(isinstance(source, Lenient) and source.may_lose_rows() for source in opened)
 
 
-def load(task: PartitionTask, store: StateStore, attempt: str) -> PartitionState:
-    """The state at task.version: from this process's cache, the store, or both; what is missing, from the input."""
+def load(task: PartitionTask, store: StateStore, attempt: str, cache: StateCache) -> PartitionState:
+    """The state at task.version: from the cache, the store, or both; what is missing, from the input."""
     tree, plan = task.plan.tree, task.plan.overflow
     if task.location is None:
         return PartitionState.empty(tree, layout(task.spec, tree), task.start, tracked=plan is not None)
-    state = _CACHE.take(task)
+    state = cache.take(task)
     if task.version and not store.has(task.version):
         state = _rebuild(task, state, store, attempt)
     state = _newest(task, task.plan, state, store)
@@ -265,36 +264,3 @@ def _check_budget(task: PartitionTask, state: PartitionState) -> None:
             f"the state of join partition {task.partition} needs {used:,} bytes and its share of option 'memory' is "
             f"{task.memory_bytes:,}. Give more 'memory', or read less; what was committed before is intact"
         )
-
-
-@dataclass
-class StateCache:
-    """States that this worker process has left behind, to be gone on with in a later batch of the same query.
-
-    Rows are append-only, so a state that is some versions old is brought up to date from the store. A state that a task
-    has taken is gone from the cache until that task commits: an abandoned one is never seen again.
-    """
-
-    limit_bytes: int = 1 << 30
-    _states: OrderedDict[tuple[str, int], tuple[JoinSpec, PartitionState]] = field(default_factory=OrderedDict)
-
-    def held(self, task: PartitionTask) -> PartitionState | None:
-        """The state that a task can resume from without reading rows, if it is the one that is published."""
-        spec, state = self._states.get((task.location or "", task.partition), (None, None))
-        return state if state is not None and state.version == task.version and spec == task.spec else None
-
-    def take(self, task: PartitionTask) -> PartitionState | None:
-        spec, state = self._states.pop((task.location or "", task.partition), (None, None))
-        return state if spec == task.spec else None
-
-    def put(self, task: PartitionTask, state: PartitionState) -> None:
-        """Keep a state; the least recently used ones of others go when all together exceed the limit."""
-        self._states[task.location or "", task.partition] = task.spec, state
-        while len(self._states) > 1 and sum(s.nbytes() for _, s in self._states.values()) > self.limit_bytes:
-            self._states.popitem(last=False)
-
-    def clear(self) -> None:
-        self._states.clear()
-
-
-_CACHE = StateCache()

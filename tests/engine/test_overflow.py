@@ -13,8 +13,7 @@ import pyarrow as pa
 import pytest
 
 from spark_mjoin import flush
-from spark_mjoin.engine import batch as task
-from spark_mjoin.engine import cleanup, disk, overflow
+from spark_mjoin.engine import cache, cleanup, disk, overflow
 from spark_mjoin.engine.disk import Part
 from spark_mjoin.errors import MemoryBudgetError, StateError
 from spark_mjoin.state.manifests import Manifests
@@ -51,7 +50,7 @@ class Run:
     """A query driven batch by batch: its results and the counts of every batch."""
 
     def __init__(self, given: dict[str, list[pa.Table]], query: str, state: Path, **options: str) -> None:
-        task._CACHE.clear()
+        cache.of_worker().clear()
         self.tables = {alias: pa.concat_tables(script) for alias, script in given.items()}
         self.query = query
         self.options = scripted(given, query, stateLocation=str(state), **options)
@@ -61,7 +60,7 @@ class Run:
         self.counts: list[dict[str, Any]] = []
 
     def restart(self, **changed: str) -> None:
-        task._CACHE.clear()
+        cache.of_worker().clear()
         self.options |= changed
         self.options = {name: value for name, value in self.options.items() if value}
         self.current = reader(self.options)

@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from spark_mjoin import metrics
-from spark_mjoin.engine import batch as task
+from spark_mjoin.engine import cache
 from spark_mjoin.explaining import explain
 from spark_mjoin.join.expressions import identifier, qualified
 from spark_mjoin.metrics import BatchCounts
@@ -93,7 +93,7 @@ def check(aliases: list[str], columns: list[list[str]], key: str, options: dict[
         source: [table.rename_columns(names) for table in script]
         for source, names, script in zip(sources, columns, plain, strict=True)
     }
-    task._CACHE.clear()
+    cache.of_worker().clear()
     given = scripted(scripts, sql(sources, aliases, columns, key), **options)
     found = run(given, root, [OK, CRASH, CRASH])
     neutral = sql(sources, sources, [["c0", "c1", "c2"]] * len(aliases), key).replace("`", '"')
@@ -165,7 +165,7 @@ def test_a_state_is_found_again_when_a_source_has_a_new_column_with_the_name_of_
         wider = [pa.table({**more, **t.to_pydict()}) for t in script]
         found = []
         for known in (script, wider):
-            task._CACHE.clear()
+            cache.of_worker().clear()
             current = reader(scripted({"a": known, "b": known}, query, stateLocation=str(state), **window))
             end = current.latestOffset(start, ReadAllAvailable())
             found += [b for p in current.partitions(start, end) for b in current.read(p)]

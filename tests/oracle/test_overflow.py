@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from spark_mjoin import flush
-from spark_mjoin.engine import batch as task
+from spark_mjoin.engine import cache
 from tests.examples import examples
 from tests.harness import ABANDONED, LIMITED, Rows, rows, run, scripted
 from tests.oracle.cases import Case, cases
@@ -34,7 +34,7 @@ def overflowing(draw: st.DrawFn, **kinds: object) -> tuple[Case, dict[str, str]]
 
 
 def overflow_rows(case: Case, options: dict[str, str]) -> Rows:
-    task._CACHE.clear()
+    cache.of_worker().clear()
     everything = scripted(case.scripts, case.query, partitions=str(case.partitions), **options)
     with tempfile.TemporaryDirectory() as state:
         return rows(run(everything, Path(state), case.schedule))

@@ -16,8 +16,7 @@ from hypothesis import event, given
 from hypothesis import strategies as st
 
 from spark_mjoin import flush
-from spark_mjoin.engine import arrival
-from spark_mjoin.engine import batch as task
+from spark_mjoin.engine import arrival, cache
 from spark_mjoin.state.manifests import Manifests
 from spark_mjoin.state.operator import OperatorState
 from tests.examples import examples
@@ -59,7 +58,7 @@ def engine(case: PromiseCase, room: str = REMEMBERED, **options: str) -> list[pa
 
 
 def engine_in(state: Path, case: PromiseCase, room: str, **options: str) -> list[pa.Table]:
-    task._CACHE.clear()
+    cache.of_worker().clear()
     with room_for_promises(room, options) as given:
         return run(scripted(case.scripts(), case.query(), **case.options(), **given), state, case.schedule)
 
@@ -255,7 +254,7 @@ def oracle_a_row_that_has_left_is_never_needed(room: str, data: st.DataObject, c
         patch.setattr(arrival, "insert", counted)
         patch.setattr(OperatorState, "drop", dropped)
         patch.setattr(OperatorState, "drop_last", dropped_last)
-        task._CACHE.clear()
+        cache.of_worker().clear()
         everything = scripted(case.scripts(), case.query(), stateLocation=state, **case.options(), **budget)
         current = reader(everything)
         start = current.initialOffset()

@@ -20,8 +20,7 @@ from pyspark.sql.datasource import CaseInsensitiveDict
 
 from spark_mjoin.config import Options
 from spark_mjoin.doors.datasource import MJoinDataSource
-from spark_mjoin.engine import arrival
-from spark_mjoin.engine import batch as task
+from spark_mjoin.engine import arrival, cache
 from spark_mjoin.engine.retention import expiry, shrinking
 from spark_mjoin.engine.retention.shrinking import divided
 from spark_mjoin.errors import StateError
@@ -93,7 +92,7 @@ def wanted(case: WindowCase) -> Rows:
 @examples(60)
 def oracle_results_are_those_of_the_rows_that_are_left(case: WindowCase, memory: str, parts: tuple[float, ...]) -> None:
     case = replace(case, partitions=1)
-    task._CACHE.clear()
+    cache.of_worker().clear()
     columns = [f"n{i}" for i in range(len(case.inputs))]
     options = scripted(case.scripts(), case.query(), overflow="shrink", memory=memory, **case.options())
     script = [EVERYTHING[: len(columns)]]
@@ -110,7 +109,7 @@ def oracle_results_are_those_of_the_rows_that_are_left(case: WindowCase, memory:
 @given(window_cases(faults=(CRASH, TORN, TWICE), windows=WINDOWS, star_only=True), MEMORY)
 @examples(25)
 def oracle_partitions_together_give_no_more_than_there_is(case: WindowCase, memory: str) -> None:
-    task._CACHE.clear()
+    cache.of_worker().clear()
     columns = [f"n{i}" for i in range(len(case.inputs))]
     options = scripted(case.scripts(), case.query(), overflow="shrink", memory=memory, **case.options())
     with tempfile.TemporaryDirectory() as state:
@@ -124,7 +123,7 @@ def metered(options: dict[str, str], state: Path) -> list[tuple[int, dict[str, s
     start, out = current.initialOffset(), []
     while (end := current.latestOffset(start, ReadAllAvailable())) != start:
         if len(out) % 2:
-            task._CACHE.clear()
+            cache.of_worker().clear()
         found = sum(b.num_rows for p in current.partitions(start, end) for b in current.read(p))
         out.append((found, current.reportLatestOffset()["metrics"]))
         start = end
