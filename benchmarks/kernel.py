@@ -15,6 +15,7 @@ from spark_mjoin.metrics import BatchCounts
 from spark_mjoin.model import JoinSpec
 from spark_mjoin.query.graph import plan_join
 from spark_mjoin.state.operator import OperatorState
+from spark_mjoin.state.routing import ALL_SLOTS
 
 BATCH_ROWS = 50_000
 
@@ -40,6 +41,6 @@ def run_incremental(workload: Workload, tables: Tables, batch_rows: int = BATCH_
     for batches in zip_longest(*arriving):
         for number, batch in enumerate(batches):
             if batch is not None:
-                for bound in pooled(arrival.arrive(state, number, batch, (0, 1), counts)):
+                for bound in pooled(arrival.arrive(state, number, batch, ALL_SLOTS, counts)):
                     results += materialise(spec, state.tables, bound)
     return results

@@ -36,6 +36,7 @@ from spark_mjoin.query import tree as trees
 from spark_mjoin.query.graph import plan_join
 from spark_mjoin.sources.file_formats import BATCH_ROWS
 from spark_mjoin.state.partition import PartitionState
+from spark_mjoin.state.routing import ALL_SLOTS
 from spark_mjoin.state.store import StateStore
 
 NEWS, WINDOWS = "news", "windows"
@@ -156,7 +157,7 @@ def run(spec: JoinSpec, inputs: Inputs, schedule: Schedule, memory: int | None) 
         pipeline = Pipeline(state, store, plan, 1, "run", counts, time.perf_counter, lambda state: None)
         out, results = 0, []
         began = time.process_time()
-        for batch in pipeline.arrivals(arriving(), (0, 1), rows):
+        for batch in pipeline.arrivals(arriving(), ALL_SLOTS, rows):
             out += batch.num_rows
             results.append((time.process_time() - began, taken[0], out))
         seconds = time.process_time() - began

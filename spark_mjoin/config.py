@@ -16,7 +16,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 
 from spark_mjoin.errors import OptionError, listed, nearest
-from spark_mjoin.model import Expected, Settings
+from spark_mjoin.model import SLOTS, Expected, Settings
 
 _LIMITS = ("maxRowsPerTrigger", "maxFilesPerTrigger", "maxBytesPerTrigger")
 _OVERFLOW = ("flush", "blockingThreshold", "diskFuel", "diskShare", "segmentCompression")
@@ -413,7 +413,7 @@ def _settings(top: Mapping[str, str], expected: Expected) -> Settings:
         why = "'purge' is 'immediate'" if "purge" in top else "'goal' is 'memory', which means purge=immediate"
         raise OptionError(f"option 'purgeEvery' has no effect where {why}: leave it out, or set purge=batch")
     return Settings(
-        partitions=parse_count(top.get("partitions", "1"), "partitions"),
+        partitions=_partitions(top),
         memory_bytes=None if memory is None else parse_bytes(memory, "memory"),
         state_location=top.get("statelocation", "").strip() or (f"{checkpoint}/state" if checkpoint else None),
         shim=checkpoint is not None,
@@ -499,6 +499,13 @@ def _number(text: str, option: str, allowed: Callable[[float], bool], wanted: st
         number = math.nan
     if not (math.isfinite(number) and allowed(number)):
         raise OptionError(f"option '{option}': '{text.strip()}' is not {wanted}")
+    return number
+
+
+def _partitions(top: Mapping[str, str]) -> int:
+    number = parse_count(top.get("partitions", "1"), "partitions")
+    if number > SLOTS:
+        raise OptionError(f"option 'partitions': {number} is more than {SLOTS}, the slots that keys are divided into")
     return number
 
 

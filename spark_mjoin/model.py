@@ -331,6 +331,8 @@ class Settings:
     shim: bool = False  # whether the jar is there: it asks for metrics when a batch is done, and takes tasks' reports
 
 
+SLOTS = 4096  # that keys hash to; a partition owns some (state/routing.py)
+
 Position = dict[str, Any]  # how far a source was read: JSON, opaque to all but the source
 Range = dict[str, Any]  # rows between two positions: JSON, read by `Source.read`
 
@@ -434,7 +436,3 @@ class PartitionTask:
     location: str | None = field(default=None, repr=False)  # of the query's state; None: a batch read, which keeps none
     memory_bytes: int | None = None  # the partition's budget where exceeding it is an error
     compression: str | None = None  # of segments
-
-    @property
-    def share(self) -> tuple[int, int]:
-        return self.partition, self.partitions

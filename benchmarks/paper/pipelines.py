@@ -39,6 +39,7 @@ from spark_mjoin.model import DiskWork
 from spark_mjoin.query import tree as trees
 from spark_mjoin.query.graph import plan_join
 from spark_mjoin.state.partition import PartitionState
+from spark_mjoin.state.routing import ALL_SLOTS
 from spark_mjoin.state.store import StateStore
 
 Disk = Literal["planned", "leaf first", "blocked"]
@@ -132,7 +133,7 @@ class _Product(Simulation):
         )
         if batch.state.tree != plan.tree:
             self._give(replan(batch, self._spec, plan.tree))
-        self._give(batch.arrivals(iter(arriving), (0, 1)))
+        self._give(batch.arrivals(iter(arriving), ALL_SLOTS))
         self._give(batch.planned_work())
         self._state = batch.state
         self._counts.memory_bytes = batch.state.nbytes()

@@ -37,6 +37,7 @@ from spark_mjoin.model import DiskWork, Expiry, JoinSpec, OverflowPlan, ProbeOrd
 from spark_mjoin.query.graph import plan_join
 from spark_mjoin.state.operator import OperatorState
 from spark_mjoin.state.partition import PartitionState
+from spark_mjoin.state.routing import ALL_SLOTS
 from spark_mjoin.state.store import StateStore
 
 SLICES = 500  # of the arrivals, by time and by rows: no more than this share is taken in at once
@@ -101,7 +102,7 @@ class _Operator:
     def arrive(self, input: int, rows: pa.RecordBatch) -> Iterator[pa.RecordBatch]:
         """The results that arriving rows complete; afterwards the join keeps to its memory."""
         state = self.state
-        start, end = arrival.insert(state, input, rows, (0, 1), self.counts)
+        start, end = arrival.insert(state, input, rows, ALL_SLOTS, self.counts)
         work = self.counts.work()
         before = work.comparisons
         windows = Windows.of(self.spec, state.progress)

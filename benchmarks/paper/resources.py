@@ -43,6 +43,7 @@ from spark_mjoin.query import tree as trees
 from spark_mjoin.query.graph import plan_join
 from spark_mjoin.schema import TIMESTAMP
 from spark_mjoin.state.partition import PartitionState
+from spark_mjoin.state.routing import ALL_SLOTS
 from spark_mjoin.state.store import StateStore
 from spark_mjoin.state.table import TRACKING_BYTES, index_bytes
 
@@ -113,7 +114,7 @@ class _Simulation(Simulation):
     def slice_ended(self) -> None:
         progress = self._pipeline.state.root.progress
         self._pipeline.plan = self._plan(advance(self._spec, progress.watermarks, progress.seen, ()))
-        for results in self._pipeline.arrivals(iter(self._arriving), (0, 1)):
+        for results in self._pipeline.arrivals(iter(self._arriving), ALL_SLOTS):
             self.results += results.num_rows
         self._arriving = []
         self.most_bytes = max(self.most_bytes, self._pipeline.state.nbytes())

@@ -17,7 +17,6 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from spark_mjoin import kernel
 from spark_mjoin.engine.retention import promises
 from spark_mjoin.join.expressions import evaluate, holds
 from spark_mjoin.join.keys import encode
@@ -30,13 +29,14 @@ from spark_mjoin.state.admitted import sampled
 from spark_mjoin.state.buckets import BUCKETS
 from spark_mjoin.state.columns import fixed_values, hash_array
 from spark_mjoin.state.operator import OperatorState, new_table
+from spark_mjoin.state.routing import Slots
 
 
 def arrive(
     state: OperatorState,
     number: int,
     batch: pa.RecordBatch,
-    share: tuple[int, int],
+    slots: Slots,
     counts: BatchCounts,
     probing: Probing | None = None,
     parts: int = WHOLE,
@@ -44,10 +44,10 @@ def arrive(
 ) -> Iterator[Bound]:
     """Insert the rows of a batch of member `number` and give out the combinations that they complete.
 
-    share is (partition, partitions): the other partitions' rows are left out. probing has the batch's orders. So many
+    Rows in other slots are left out. probing has the batch's orders. So many
     parts of WHOLE are let in. verify says what happens when the rows break a promise of their input.
     """
-    start, end = insert(state, number, batch, share, counts, parts, verify)
+    start, end = insert(state, number, batch, slots, counts, parts, verify)
     if start < end:
         probing, work = probing or Probing.unplanned(state.spec), counts.work(state.place.number)
         order = probing.order(number, [table.rows for table in state.tables], state.edges, work.edges)
@@ -63,7 +63,7 @@ def insert(
     state: OperatorState,
     number: int,
     batch: pa.RecordBatch,
-    share: tuple[int, int],
+    slots: Slots,
     counts: BatchCounts,
     parts: int = WHOLE,
     verify: str = "off",
@@ -73,13 +73,13 @@ def insert(
     if state.tracked:
         state.residency.events += 1  # so that ages tell arrivals apart
     if state.spec.inputs[number].promising:
-        promised = promises.arriving(state, number, batch, share, counts, verify)
+        promised = promises.arriving(state, number, batch, slots, counts, verify)
         batch = promised.data
     if state.spec.windowed:
         batch = _delivered(state, number, batch)
     if not state.spec.inputs[number].joined:
-        batch = _let_in(state, number, batch, parts, counts if share[0] == 0 else None)
-    arrays = admit(state.spec, number, batch, share)
+        batch = _let_in(state, number, batch, parts, counts if slots.first == 0 else None)
+    arrays = admit(state.spec, number, batch, slots)
     if state.spec.windowed:
         arrays = _in_time(state, number, arrays, counts)
     start, end = table.append(arrays, state.residency.events)
@@ -142,7 +142,7 @@ def results(state: OperatorState, bounds: Iterator[Bound] | Iterator[Bound | Non
         yield from materialise(state.spec, state.tables, bound)
 
 
-def admit(spec: JoinSpec, number: int, batch: pa.RecordBatch, share: tuple[int, int]) -> list[pa.Array]:
+def admit(spec: JoinSpec, number: int, batch: pa.RecordBatch, slots: Slots) -> list[pa.Array]:
     """The stored columns of the rows that enter the state."""
     input = spec.inputs[number]
     if input.joined:
@@ -158,7 +158,7 @@ def admit(spec: JoinSpec, number: int, batch: pa.RecordBatch, share: tuple[int, 
         values = evaluate(stored.expr, column, batch.num_rows)
         arrays.append(encode(values, stored.domain) if stored.domain else values)
     arrays = _without_nulls(input, arrays)
-    return _of_partition(spec, number, arrays, share)
+    return _in_slots(spec, number, arrays, slots)
 
 
 def _delivered(state: OperatorState, number: int, batch: pa.RecordBatch) -> pa.RecordBatch:
@@ -216,14 +216,11 @@ def _without_nulls(input: InputSpec, arrays: list[pa.Array]) -> list[pa.Array]:
     return arrays if keep is None else [pc.filter(array, keep) for array in arrays]
 
 
-def _of_partition(spec: JoinSpec, number: int, arrays: list[pa.Array], share: tuple[int, int]) -> list[pa.Array]:
-    partition, partitions = share
-    if partitions == 1:
+def _in_slots(spec: JoinSpec, number: int, arrays: list[pa.Array], slots: Slots) -> list[pa.Array]:
+    """The rows with a key in some slots."""
+    if slots.is_all:
         return arrays
     star = spec.star_class
     assert star is not None, "only a join with a key common to all inputs has partitions"
-    hashes = hash_array(arrays[dict(spec.inputs[number].keys)[star]])
-    mine = np.empty(hashes.size, np.int32)
-    count = kernel.select_partition(hashes, partitions, partition, mine)
-    rows = pa.array(mine[:count])
+    rows = pa.array(slots.select(hash_array(arrays[dict(spec.inputs[number].keys)[star]])))
     return [array.take(rows) for array in arrays]

@@ -35,6 +35,7 @@ from spark_mjoin.query.tree import layout, single
 from spark_mjoin.sources.protocol import Counting, Lenient
 from spark_mjoin.state import meaning
 from spark_mjoin.state.partition import PartitionState
+from spark_mjoin.state.routing import Routing, Slots
 from spark_mjoin.state.source_log import DurableLog
 from spark_mjoin.state.store import StateStore
 
@@ -77,7 +78,7 @@ def _advance(task: PartitionTask, ranges: Mapping[str, list[Range]], batch: Pipe
         yield from replan(batch, task.spec, plan.tree)
     in_step = plan.schedule.streams == IN_STEP
     counted = [count(task.spec, number, ranges) for number in range(len(task.spec.inputs))] if in_step else []
-    yield from batch.arrivals(_arriving(task.spec, ranges, batch, counted), task.share, counted)
+    yield from batch.arrivals(_arriving(task.spec, ranges, batch, counted), slots_of(task), counted)
     if task.location is None:  # a batch read, after which nothing comes
         yield from batch.settle()
         if task.spec.gives_punctuations:
@@ -88,7 +89,7 @@ def _advance(task: PartitionTask, ranges: Mapping[str, list[Range]], batch: Pipe
         if plan.purging is not None:
             yield from batch.purge_disk(sum(batch.counts.rows_in) < plan.overflow.blocking_rows)
     if task.spec.gives_punctuations:
-        yield from batch.punctuations(task.share)
+        yield from batch.punctuations(slots_of(task))
 
 
 def _arriving(
@@ -99,6 +100,11 @@ def _arriving(
     awaited = partial(promises.awaited, batch.state.root) if spec.promising else None
     clusters = schedule.clusters(spec)
     return schedule.merge(batch.plan.schedule, inputs, batch.version, awaited, clusters, batch.counts, rows)
+
+
+def slots_of(task: PartitionTask) -> Slots:
+    """The slots that a task's partition owns."""
+    return Routing(task.partitions).slots(task.partition)
 
 
 def _commit(task: PartitionTask, batch: Pipeline, positions: Mapping[str, Position]) -> bool:
@@ -246,7 +252,7 @@ def _rebuild(
         for number in range(len(task.spec.inputs)):
             for rows in read(task.spec, number, ranges):
                 member = state.root.place.leaves.index((number,))
-                arrival.insert(state.root, member, rows, task.share, batch.counts, batch.parts(number))
+                arrival.insert(state.root, member, rows, slots_of(task), batch.counts, batch.parts(number))
                 check(state)
     if before + 1 < plan.alike_since and (counts.rows_late or plan.admission is not None):
         raise StateError(

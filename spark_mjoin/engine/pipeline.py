@@ -27,6 +27,7 @@ from spark_mjoin.metrics import BatchCounts
 from spark_mjoin.model import WHOLE, BatchPlan, DiskWork, JoinSpec, OverflowPlan, Purging, Room
 from spark_mjoin.state.operator import OperatorState
 from spark_mjoin.state.partition import PartitionState
+from spark_mjoin.state.routing import ALL_SLOTS, Slots
 from spark_mjoin.state.store import StateStore
 
 
@@ -66,7 +67,7 @@ class Pipeline:
         return self.plan.overflow
 
     def arrivals(
-        self, batches: Iterable[tuple[int, pa.RecordBatch]], share: tuple[int, int], side_by_side: Sequence[int] = ()
+        self, batches: Iterable[tuple[int, pa.RecordBatch]], slots: Slots, side_by_side: Sequence[int] = ()
     ) -> Iterator[pa.RecordBatch]:
         """Take in rows, each batch with the number of its input, and give out what they complete.
 
@@ -89,9 +90,9 @@ class Pipeline:
                 found: Iterator[Bound | None]
                 before = operator.tables[member].rows
                 if passed and not shrinking.fits(self.state, operator, member, batch.num_rows, passed):
-                    found = self._pass_by(operator, member, batch, share, self.parts(number))
+                    found = self._pass_by(operator, member, batch, slots, self.parts(number))
                 else:
-                    arriving = self._arrive(operator, member, batch, share, self.parts(number))
+                    arriving = self._arrive(operator, member, batch, slots, self.parts(number))
                     found = self._ascend(operator, arriving)
                 yield from found
                 if self.plan.purging is not None:
@@ -110,12 +111,12 @@ class Pipeline:
         operator: OperatorState,
         member: int,
         batch: pa.RecordBatch,
-        share: tuple[int, int] = (0, 1),
+        slots: Slots = ALL_SLOTS,
         parts: int = WHOLE,
     ) -> Iterator[Bound]:
         probing = self.probing[operator.place.number]
         verify = "off" if self.plan.purging is None else self.plan.purging.verify
-        return arrival.arrive(operator, member, batch, share, self.counts, probing, parts, verify)
+        return arrival.arrive(operator, member, batch, slots, self.counts, probing, parts, verify)
 
     def _let_go(self, operator: OperatorState, member: int, before: int, plan: Purging) -> Iterator[None]:
         """After rows have come and probed: those that nothing can match any more are not stored; a sweep, if due."""
@@ -128,13 +129,13 @@ class Pipeline:
             purge.sweep(operator, plan, self.counts, all_of_them=False)
 
     def _pass_by(
-        self, operator: OperatorState, member: int, batch: pa.RecordBatch, share: tuple[int, int], parts: int
+        self, operator: OperatorState, member: int, batch: pa.RecordBatch, slots: Slots, parts: int
     ) -> Iterator[Bound | None]:
         """What rows complete that are not kept. Their table is another one meanwhile, so what was found must be out."""
         yield None
         self.begin_sample()
         with arrival.passing(operator, member, self.counts):
-            yield from self._arrive(operator, member, batch, share, parts)
+            yield from self._arrive(operator, member, batch, slots, parts)
             yield None
 
     def parts(self, number: int) -> int:
@@ -278,11 +279,11 @@ class Pipeline:
         root = self.state.root
         return root.spec.promising and purge.is_pending(root)
 
-    def punctuations(self, share: tuple[int, int]) -> Iterator[pa.RecordBatch]:
+    def punctuations(self, slots: Slots) -> Iterator[pa.RecordBatch]:
         """What has become known about results that do not come any more; after all results that the batch gives."""
         root = self.state.root
         told, root.told = root.told, []
-        yield from promises.told(root.spec, told, share)
+        yield from promises.told(root.spec, told, slots)
 
     def _up(self, operator: OperatorState, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         """The results of the join that some results of an operator lead to."""

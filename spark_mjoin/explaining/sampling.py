@@ -46,6 +46,7 @@ from spark_mjoin.model import Array, InputSpec, JoinSpec, Range
 from spark_mjoin.sources.memory_log import MemoryLog
 from spark_mjoin.sources.protocol import Limits, Source, Survey, Surveyed
 from spark_mjoin.state.columns import fixed_values, hash_array, is_bytes, raw_dtype
+from spark_mjoin.state.routing import ALL_SLOTS
 
 LEAST_MATCHES = 256  # that come by themselves, by which orders can be told apart
 IN_ORDER = 0.5  # the least exponent that is taken for one
@@ -146,7 +147,7 @@ def sample(spec: JoinSpec, rows: int, seconds: float, rates: Sequence[float]) ->
         batches, survey, is_whole = by_source[input.source]
         starts = np.cumsum([0, *(batch.num_rows for batch in batches)])
         stored = [
-            admit(spec, number, numbered(input, batch, int(start)), (0, 1))
+            admit(spec, number, numbered(input, batch, int(start)), ALL_SLOTS)
             for batch, start in zip(batches, starts[:-1], strict=True)
         ]
         columns = [

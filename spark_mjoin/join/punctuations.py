@@ -23,13 +23,13 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from spark_mjoin import kernel
 from spark_mjoin.join.expressions import columns_of, evaluate
 from spark_mjoin.join.keys import encode
 from spark_mjoin.model import Array, Col, InputSpec, JoinSpec, Pattern, Punctuations
 from spark_mjoin.state.columns import hash_array
 from spark_mjoin.state.keysets import Keys, among, chosen, distinct, keys_of, size, together
 from spark_mjoin.state.promises import Classes, Promises
+from spark_mjoin.state.routing import Slots, of_hashes
 
 _ANY, _VALUE, _LIST, _RANGE = range(4)
 
@@ -64,7 +64,7 @@ def separate(input: InputSpec, batch: pa.RecordBatch) -> tuple[Array | None, pa.
     return marked, batch.filter(pa.array(~marked))
 
 
-def read(spec: JoinSpec, number: int, batch: pa.RecordBatch, marked: Array, share: tuple[int, int]) -> Said:
+def read(spec: JoinSpec, number: int, batch: pa.RecordBatch, marked: Array, slots: Slots) -> Said:
     """What the marked rows of a batch say; of single keys, those of this partition."""
     input = spec.inputs[number]
     assert input.punctuations is not None
@@ -83,7 +83,7 @@ def read(spec: JoinSpec, number: int, batch: pa.RecordBatch, marked: Array, shar
             mine = mine[_empty(rows, input.punctuations)[mine]]
             said.end = int(at[mine].min()) if mine.size else None
         elif _RANGE not in combination:
-            _read_points(spec, about, combination[combination != _ANY], mine, at, share, said)
+            _read_points(spec, about, combination[combination != _ANY], mine, at, slots, said)
         elif len(about) == 1:
             said.ranges += [(about[0].pattern.key_class, *about[0].ends(int(row)), int(at[row])) for row in mine]
     return said
@@ -95,7 +95,7 @@ def _read_points(
     kinds: Array,
     rows: Array,
     at: Array,
-    share: tuple[int, int],
+    slots: Slots,
     said: Said,
 ) -> None:
     """Values and lists, one key for each value of a list."""
@@ -109,23 +109,16 @@ def _read_points(
         rows = rows[parents]
     order = np.argsort([r.pattern.key_class for r in about])
     classes = tuple(about[i].pattern.key_class for i in order)
-    mine = own(spec, classes, [keys[i] for i in order], share)
+    mine = _own(spec, classes, [keys[i] for i in order], slots)
     found = together([keys_of(keys[i], spec.classes[about[i].pattern.key_class]) for i in order])
     said.points.append((classes, chosen(found, mine), at[rows][mine]))
 
 
-def own(spec: JoinSpec, classes: Classes, keys: Sequence[pa.Array], share: tuple[int, int]) -> Array:
+def _own(spec: JoinSpec, classes: Classes, keys: Sequence[pa.Array], slots: Slots) -> Array:
     """Which keys, given by class, only rows of this partition can have; all where that cannot be told."""
-    partition, partitions = share
-    count = len(keys[0])
-    if partitions == 1 or spec.star_class not in classes:
-        return np.ones(count, np.bool_)
-    chosen_rows = np.empty(count, np.int32)
-    hashes = hash_array(keys[classes.index(spec.star_class)])
-    found = kernel.select_partition(hashes, partitions, partition, chosen_rows)
-    out = np.zeros(count, np.bool_)
-    out[chosen_rows[:found]] = True
-    return out
+    if slots.is_all or spec.star_class not in classes:
+        return np.ones(len(keys[0]), np.bool_)
+    return slots.have(of_hashes(hash_array(keys[classes.index(spec.star_class)])))
 
 
 class _Reading:
@@ -185,8 +178,8 @@ def _item(keys: Keys, at: int) -> int | bytes:
 class Delivered:
     """The data rows of a batch as their source delivers them, and what follows from them about later ones."""
 
-    def __init__(self, spec: JoinSpec, number: int, batch: pa.RecordBatch, share: tuple[int, int]) -> None:
-        self._spec, self._number, self._batch, self._share = spec, number, batch, share
+    def __init__(self, spec: JoinSpec, number: int, batch: pa.RecordBatch, slots: Slots) -> None:
+        self._spec, self._number, self._batch, self._slots = spec, number, batch, slots
         self._encoded: dict[int, pa.Array] = {}
 
     def _keys(self, classes: Classes) -> tuple[Array, list[pa.Array]]:
@@ -236,7 +229,7 @@ class Delivered:
             if rows.size:
                 first, last = _item(keys, 0), _item(keys, rows.size - 1)
                 ended = _ends_of_runs(keys)[:-1]
-                mine = own(self._spec, input.clustered, self._keys(input.clustered)[1], self._share)
+                mine = _own(self._spec, input.clustered, self._keys(input.clustered)[1], self._slots)
                 closed = distinct(chosen(keys, _at(rows.size, ended[mine[ended]])))
                 closed = chosen(closed, ~among(closed, _like(keys, last)))
                 promises.add(self._number, input.clustered, closed)
@@ -300,10 +293,10 @@ class Delivered:
         if input.unique:
             joint = together([by_class[c] for c in input.unique])
             out["unique"] = present(input.unique, joint) | _repeated(joint)
-        if self._share[1] > 1 and self._spec.star_class not in classes:  # it is computed: the first counts for all
-            mine = np.full(rows.size, self._share[0] == 0)
+        if not self._slots.is_all and self._spec.star_class not in classes:  # it is computed: the first counts for all
+            mine = np.full(rows.size, self._slots.first == 0)
         else:
-            mine = own(self._spec, classes, keys, self._share)
+            mine = _own(self._spec, classes, keys, self._slots)
         found = {name: rows[mask & mine] for name, mask in out.items()}
         return {name: at for name, at in found.items() if at.size}
 

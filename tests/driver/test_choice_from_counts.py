@@ -14,6 +14,7 @@ from spark_mjoin.join.statistics import Statistics
 from spark_mjoin.metrics import BatchCounts
 from spark_mjoin.model import Expected
 from spark_mjoin.state.operator import OperatorState
+from spark_mjoin.state.routing import ALL_SLOTS
 from tests.driver.estimates import chain, star
 
 TABLE_3 = Costs(175.008e-9, 426.518e-9, 49.133e-9)
@@ -33,7 +34,7 @@ def counted(estimates: Even) -> tuple[Statistics, BatchCounts]:
             rows = slice(n * rate, (n + 1) * rate)
             keys = {f"k{c}": attribute(rows.stop, int(estimates.values[c]), 10 * i + c)[rows] for c in own}
             arriving = batch({"id": np.arange(rows.start, rows.stop), **keys})
-            for _ in arrival.results(state, arrival.arrive(state, i, arriving, (0, 1), counts)):
+            for _ in arrival.results(state, arrival.arrive(state, i, arriving, ALL_SLOTS, counts)):
                 pass
     rows_now = [float(table.rows) for table in state.tables]
     return Statistics.of(spec, rows_now, counts.work().edges, estimates.rates), counts

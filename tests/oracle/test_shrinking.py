@@ -30,6 +30,7 @@ from spark_mjoin.query.graph import plan_join
 from spark_mjoin.state.manifests import Manifests
 from spark_mjoin.state.operator import OperatorState
 from spark_mjoin.state.progress import Progress
+from spark_mjoin.state.routing import ALL_SLOTS
 from tests.examples import examples
 from tests.harness import ABANDONED, CRASH, OK, TORN, TWICE, ReadAllAvailable, Rows, reader, rows, run, scripted
 from tests.oracle.shedding import decisions
@@ -323,7 +324,7 @@ def test_what_is_in_memory_is_what_a_state_that_is_loaded_would_have() -> None:
 
     def arrive(times: list[int]) -> None:
         rows = pa.RecordBatch.from_pydict({"k": list(range(len(times))), "ts": times}, schema=schema)
-        arrival.insert(state, 0, rows, (0, 1), counts)
+        arrival.insert(state, 0, rows, ALL_SLOTS, counts)
 
     arrive(list(range(100, 200)))
     shrinking.make_room(state, Room(state.nbytes() // 2, (1.0, 0.0)), counts)

@@ -26,6 +26,7 @@ from spark_mjoin.state.buckets import BUCKETS
 from spark_mjoin.state.keysets import FIRST, LAST, ByteSet, Keys, KeySet, WordSet, ordered
 from spark_mjoin.state.operator import OperatorState
 from spark_mjoin.state.promises import Classes, Promises
+from spark_mjoin.state.routing import ALL_SLOTS, Slots
 
 _NO_MORE = {
     "punctuation": "its key was promised not to come any more",
@@ -55,19 +56,19 @@ def arriving(
     state: OperatorState,
     number: int,
     batch: pa.RecordBatch,
-    share: tuple[int, int],
+    slots: Slots,
     counts: BatchCounts,
     verify: str,
 ) -> Arriving:
     """Split a batch into data and promises."""
     spec, input = state.spec, state.spec.inputs[number]
     marked, data = separate(input, batch)
-    said = None if marked is None else read(spec, number, batch, marked, share)
-    if said is not None and share[0] == 0:
+    said = None if marked is None else read(spec, number, batch, marked, slots)
+    if said is not None and slots.first == 0:
         counts.punctuations += said.rows
     delivered = None
     if input.clustered or input.ordered or verify != "off":
-        delivered = Delivered(spec, number, data, share)
+        delivered = Delivered(spec, number, data, slots)
     if delivered is not None and verify != "off":
         at = np.arange(batch.num_rows) if marked is None else np.flatnonzero(~marked)
 
@@ -99,7 +100,7 @@ def awaited(state: OperatorState, number: int, batch: pa.RecordBatch) -> Array |
     if not waiting or input.clustered or input.ordered:
         return None
     marked, data = separate(input, batch)
-    found = Delivered(state.spec, number, data, (0, 1)).awaited(promises, waiting)
+    found = Delivered(state.spec, number, data, ALL_SLOTS).awaited(promises, waiting)
     if marked is None:
         return found
     out = np.zeros(batch.num_rows, np.bool_)
@@ -107,10 +108,10 @@ def awaited(state: OperatorState, number: int, batch: pa.RecordBatch) -> Array |
     return out
 
 
-def told(spec: JoinSpec, what: Sequence[tuple[Classes, KeySet]], share: tuple[int, int]) -> Iterator[pa.RecordBatch]:
+def told(spec: JoinSpec, what: Sequence[tuple[Classes, KeySet]], slots: Slots) -> Iterator[pa.RecordBatch]:
     """Punctuations of the output. Of several partitions, each tells the keys that only its own rows can have."""
     for classes, keys in what:
-        if share[1] > 1 and spec.star_class not in classes:
+        if not slots.is_all and spec.star_class not in classes:
             continue  # no partition knows it of the others
         columns = {MARK: pa.array([True])}
         if not classes:
