@@ -10,12 +10,12 @@ import pyarrow as pa
 from benchmarks.workloads import Tables, Workload
 from spark_mjoin.config import Options
 from spark_mjoin.engine import arrival
+from spark_mjoin.engine.feed import Piece
 from spark_mjoin.join.operator import materialise, pooled
 from spark_mjoin.metrics import BatchCounts
 from spark_mjoin.model import JoinSpec
 from spark_mjoin.query.graph import plan_join
 from spark_mjoin.state.operator import OperatorState
-from spark_mjoin.state.routing import ALL_SLOTS
 
 BATCH_ROWS = 50_000
 
@@ -41,6 +41,6 @@ def run_incremental(workload: Workload, tables: Tables, batch_rows: int = BATCH_
     for batches in zip_longest(*arriving):
         for number, batch in enumerate(batches):
             if batch is not None:
-                for bound in pooled(arrival.arrive(state, number, batch, ALL_SLOTS, counts)):
+                for bound in pooled(arrival.arrive(state, number, Piece.whole(number, batch), counts)):
                     results += materialise(spec, state.tables, bound)
     return results

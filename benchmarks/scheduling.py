@@ -28,6 +28,7 @@ from benchmarks.workloads import WORKLOADS
 from spark_mjoin.config import PURGE_EVERY, Options, parse_bytes
 from spark_mjoin.driver.scheduling import QUOTA_ROWS, SMALL_QUOTA_ROWS
 from spark_mjoin.engine import schedule as schedules
+from spark_mjoin.engine.feed import Piece, numbered
 from spark_mjoin.engine.pipeline import Pipeline
 from spark_mjoin.engine.retention import promises
 from spark_mjoin.metrics import BatchCounts
@@ -36,7 +37,6 @@ from spark_mjoin.query import tree as trees
 from spark_mjoin.query.graph import plan_join
 from spark_mjoin.sources.file_formats import BATCH_ROWS
 from spark_mjoin.state.partition import PartitionState
-from spark_mjoin.state.routing import ALL_SLOTS
 from spark_mjoin.state.store import StateStore
 
 NEWS, WINDOWS = "news", "windows"
@@ -146,10 +146,11 @@ def run(spec: JoinSpec, inputs: Inputs, schedule: Schedule, memory: int | None) 
     counts, taken, most = BatchCounts([0] * len(inputs)), [0], [0]
     awaited = partial(promises.awaited, state.root) if spec.promising else None
 
-    def arriving() -> Iterator[tuple[int, pa.RecordBatch]]:
-        for number, batch in schedules.merge(schedule, inputs, 1, awaited, schedules.clusters(spec), counts, rows):
-            taken[0] += batch.num_rows
-            yield number, batch
+    def arriving() -> Iterator[Piece]:
+        pieces = [numbered(spec, number, batches) for number, batches in enumerate(inputs)]
+        for piece in schedules.merge(schedule, pieces, 1, awaited, schedules.clusters(spec), counts, rows):
+            taken[0] += piece.size
+            yield piece
             most[0] = max(most[0], sum(table.rows for table in state.root.tables))
 
     with tempfile.TemporaryDirectory() as place:
@@ -157,7 +158,7 @@ def run(spec: JoinSpec, inputs: Inputs, schedule: Schedule, memory: int | None) 
         pipeline = Pipeline(state, store, plan, 1, "run", counts, time.perf_counter, lambda state: None)
         out, results = 0, []
         began = time.process_time()
-        for batch in pipeline.arrivals(arriving(), ALL_SLOTS, rows):
+        for batch in pipeline.arrivals(arriving(), side_by_side=rows):
             out += batch.num_rows
             results.append((time.process_time() - began, taken[0], out))
         seconds = time.process_time() - began

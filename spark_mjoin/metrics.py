@@ -139,7 +139,7 @@ class BatchCounts:
     rows_shed: int = 0
     rows_purged: int = 0
     rows_dropped: int = 0  # that arrived and were never stored, since nothing that comes can match them
-    punctuations: int = 0  # that arrived; counted by the first partition
+    punctuations: int = 0  # that arrived; every partition gets all, and each is counted by one
     promises_broken: int = 0
     promises_forgotten: int = 0  # keys and ranges of keys, because there was no room for more
     purge_pending: bool = False  # whether rows are to be looked through when there is time

@@ -32,14 +32,15 @@ from spark_mjoin.driver import manager
 from spark_mjoin.driver.choice import Planner
 from spark_mjoin.driver.costs import Costs
 from spark_mjoin.driver.plan import Overflow, Plan
+from spark_mjoin.engine.feed import Piece
 from spark_mjoin.engine.pipeline import Pipeline
 from spark_mjoin.engine.replan import replan
+from spark_mjoin.join.punctuations import marks
 from spark_mjoin.metrics import BatchCounts
 from spark_mjoin.model import DiskWork
 from spark_mjoin.query import tree as trees
 from spark_mjoin.query.graph import plan_join
 from spark_mjoin.state.partition import PartitionState
-from spark_mjoin.state.routing import ALL_SLOTS
 from spark_mjoin.state.store import StateStore
 
 Disk = Literal["planned", "leaf first", "blocked"]
@@ -133,7 +134,9 @@ class _Product(Simulation):
         )
         if batch.state.tree != plan.tree:
             self._give(replan(batch, self._spec, plan.tree))
-        self._give(batch.arrivals(iter(arriving), ALL_SLOTS))
+        inputs, state = self._spec.inputs, batch.state
+        pieces = (Piece.whole(n, rows, state.delivered()[n], marks(inputs[n], rows)) for n, rows in arriving)
+        self._give(batch.arrivals(pieces))
         self._give(batch.planned_work())
         self._state = batch.state
         self._counts.memory_bytes = batch.state.nbytes()

@@ -27,9 +27,11 @@ from spark_mjoin.config import Options
 from spark_mjoin.driver.manager import plan_work
 from spark_mjoin.driver.watermarks import advance
 from spark_mjoin.engine import arrival, cleanup, overflow, reactive
+from spark_mjoin.engine.feed import Piece
 from spark_mjoin.engine.retention import expiry, purge
 from spark_mjoin.join.operator import produce
 from spark_mjoin.join.orders import Probing, Targets, choose_all, order_of, probe_order
+from spark_mjoin.join.punctuations import marks
 from spark_mjoin.join.statistics import Statistics
 from spark_mjoin.join.windows import Windows
 from spark_mjoin.metrics import BatchCounts
@@ -37,7 +39,6 @@ from spark_mjoin.model import DiskWork, Expiry, JoinSpec, OverflowPlan, ProbeOrd
 from spark_mjoin.query.graph import plan_join
 from spark_mjoin.state.operator import OperatorState
 from spark_mjoin.state.partition import PartitionState
-from spark_mjoin.state.routing import ALL_SLOTS
 from spark_mjoin.state.store import StateStore
 
 SLICES = 500  # of the arrivals, by time and by rows: no more than this share is taken in at once
@@ -102,7 +103,8 @@ class _Operator:
     def arrive(self, input: int, rows: pa.RecordBatch) -> Iterator[pa.RecordBatch]:
         """The results that arriving rows complete; afterwards the join keeps to its memory."""
         state = self.state
-        start, end = arrival.insert(state, input, rows, ALL_SLOTS, self.counts)
+        piece = Piece.whole(input, rows, state.admitted[input].delivered, marks(self.spec.inputs[input], rows))
+        start, end = arrival.insert(state, input, piece, self.counts)
         work = self.counts.work()
         before = work.comparisons
         windows = Windows.of(self.spec, state.progress)

@@ -36,6 +36,7 @@ from spark_mjoin.config import Options
 from spark_mjoin.driver.admission import Load, Parts, Promise
 from spark_mjoin.driver.allocation import Flexible, MemoryParts, decide
 from spark_mjoin.driver.watermarks import advance
+from spark_mjoin.engine.feed import Piece
 from spark_mjoin.engine.pipeline import Pipeline
 from spark_mjoin.metrics import BatchCounts
 from spark_mjoin.model import WHOLE, BatchPlan, Expiry, Room
@@ -43,7 +44,6 @@ from spark_mjoin.query import tree as trees
 from spark_mjoin.query.graph import plan_join
 from spark_mjoin.schema import TIMESTAMP
 from spark_mjoin.state.partition import PartitionState
-from spark_mjoin.state.routing import ALL_SLOTS
 from spark_mjoin.state.store import StateStore
 from spark_mjoin.state.table import TRACKING_BYTES, index_bytes
 
@@ -114,7 +114,9 @@ class _Simulation(Simulation):
     def slice_ended(self) -> None:
         progress = self._pipeline.state.root.progress
         self._pipeline.plan = self._plan(advance(self._spec, progress.watermarks, progress.seen, ()))
-        for results in self._pipeline.arrivals(iter(self._arriving), ALL_SLOTS):
+        state = self._pipeline.state
+        pieces = (Piece.whole(number, rows, state.delivered()[number]) for number, rows in self._arriving)
+        for results in self._pipeline.arrivals(pieces):
             self.results += results.num_rows
         self._arriving = []
         self.most_bytes = max(self.most_bytes, self._pipeline.state.nbytes())

@@ -32,6 +32,7 @@ from benchmarks.paper.virtual import Run, scratch
 from spark_mjoin.config import Options
 from spark_mjoin.driver.scheduling import choose
 from spark_mjoin.engine import schedule
+from spark_mjoin.engine.feed import Piece, numbered
 from spark_mjoin.engine.pipeline import Pipeline
 from spark_mjoin.engine.retention import promises
 from spark_mjoin.metrics import BatchCounts
@@ -40,7 +41,6 @@ from spark_mjoin.query import tree as trees
 from spark_mjoin.query.graph import plan_join
 from spark_mjoin.state.keysets import KeySet, WordSet
 from spark_mjoin.state.partition import PartitionState
-from spark_mjoin.state.routing import ALL_SLOTS
 from spark_mjoin.state.store import StateStore
 
 QUOTA = 100
@@ -153,12 +153,12 @@ def _run(name: str, plan: Schedule, spec: JoinSpec, by_source: Mapping[str, pa.R
         stored, compared = done.moves - counts.rows_dropped, done.comparisons + scanned[0]
         return Work(done.hashes, stored, compared, done.probes)
 
-    def arriving() -> Iterator[tuple[int, pa.RecordBatch]]:
-        inputs = [[by_source[spec.sources[i.source].alias]] for i in spec.inputs]
+    def arriving() -> Iterator[Piece]:
+        inputs = [numbered(spec, n, [by_source[spec.sources[i.source].alias]]) for n, i in enumerate(spec.inputs)]
         awaited = partial(promises.awaited, root)
-        for number, batch in schedule.merge(plan, inputs, 1, awaited, {}, counts):
+        for piece in schedule.merge(plan, inputs, 1, awaited, {}, counts):
             before, news_rows = counts.punctuations, root.tables[0].rows
-            yield number, batch
+            yield piece
             scanned[0] += (counts.punctuations - before) * news_rows
             held = sum(table.rows for table in root.tables)
             spent = work()
@@ -168,7 +168,7 @@ def _run(name: str, plan: Schedule, spec: JoinSpec, by_source: Mapping[str, pa.R
     with scratch() as place:
         batch = BatchPlan(tree, purging=Purging(1), schedule=plan)
         pipeline = Pipeline(state, StateStore(str(place), 0), batch, 1, "run", counts, lambda: 0.0, lambda state: None)
-        results = sum(rows.num_rows for rows in pipeline.arrivals(arriving(), ALL_SLOTS))
+        results = sum(rows.num_rows for rows in pipeline.arrivals(arriving()))
     seconds, given, compared, rows, told = map(np.array, zip(*samples, strict=True))
     given[-1] = results
     end = float(seconds[-1])

@@ -53,7 +53,7 @@ from spark_mjoin.driver.allocation import Flexible, MemoryParts, decide
 from spark_mjoin.driver.calibrate import calibrated
 from spark_mjoin.driver.choice import Planned, Planner, has_overflowed, has_spilled, room_of, tree_of
 from spark_mjoin.driver.plan import Plan
-from spark_mjoin.driver.watermarks import advance
+from spark_mjoin.driver.watermarks import advance, newest
 from spark_mjoin.errors import OptionError, StateError
 from spark_mjoin.model import (
     PROMISES_SHARE,
@@ -281,7 +281,8 @@ class MJoinStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             waits = [now - self._delivered[spec.sources[i.source].alias] for i in spec.inputs]
             limit = settings.idle_seconds
             idle = [i for i, seconds in enumerate(waits) if limit is not None and seconds > limit]
-            marks = advance(spec, marks, committed[0]["operators"][0]["progress"]["seen"], idle)
+            seen = newest(m["operators"][0]["progress"]["seen"] for m in committed)
+            marks = advance(spec, marks, seen, idle)
         return Expiry(marks, settings.expiry == "active" or settings.overflow == "fail")
 
     def _admission(self, start: Offset) -> tuple[Parts | None, Room | None]:
@@ -459,11 +460,13 @@ class MJoinStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 def _run(partition: InputPartition) -> Iterator[pa.RecordBatch]:
     """On the executor. Imports the engine here: the driver's processes do without it, and start the sooner."""
     from spark_mjoin.engine import batch, cache
+    from spark_mjoin.engine.feed import AllRows
 
     assert isinstance(partition, JoinPartition)
     _tune_connections()
     with _secrets(partition.task.spec, partition.task.location).kept():
-        yield from batch.run(partition.task, uuid.uuid4().hex, cache.of_worker())
+        feed, attempt = AllRows.of(partition.task), uuid.uuid4().hex
+        yield from batch.run(partition.task, feed, attempt, cache.of_worker())
     _settle()
 
 

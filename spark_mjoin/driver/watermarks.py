@@ -10,10 +10,15 @@ it counts as far as the slowest of the rest, and what it delivers later is late 
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Iterable, Sequence
 
 from spark_mjoin.model import JoinSpec
 from spark_mjoin.state.progress import EARLIEST
+
+
+def newest(seen: Iterable[Sequence[int | None]]) -> list[int | None]:
+    """The largest event time of each input, from those of each partition: one may not have seen the others' rows."""
+    return [max((time for time in of if time is not None), default=None) for of in zip(*seen, strict=True)]
 
 
 def advance(

@@ -29,7 +29,7 @@ from spark_mjoin.model import Array, Col, InputSpec, JoinSpec, Pattern, Punctuat
 from spark_mjoin.state.columns import hash_array
 from spark_mjoin.state.keysets import Keys, among, chosen, distinct, keys_of, size, together
 from spark_mjoin.state.promises import Classes, Promises
-from spark_mjoin.state.routing import Slots, of_hashes
+from spark_mjoin.state.routing import Slots, of_hashes, of_numbers
 
 _ANY, _VALUE, _LIST, _RANGE = range(4)
 
@@ -53,15 +53,13 @@ class Said:
             promises.end(input)
 
 
-def separate(input: InputSpec, batch: pa.RecordBatch) -> tuple[Array | None, pa.RecordBatch]:
-    """Which rows of an arriving batch are punctuations, None where there are none; and the others."""
+def marks(input: InputSpec, batch: pa.RecordBatch) -> Array | None:
+    """Which rows of an arriving batch are punctuations; None where there are none."""
     if input.punctuations is None:
-        return None, batch
+        return None
     verdict = evaluate(input.punctuations.predicate, lambda c: batch.column(c.name), batch.num_rows)
-    marked = pc.fill_null(verdict, False).to_numpy(zero_copy_only=False)
-    if not marked.any():
-        return None, batch
-    return marked, batch.filter(pa.array(~marked))
+    marked: Array = pc.fill_null(verdict, False).to_numpy(zero_copy_only=False)
+    return marked if marked.any() else None
 
 
 def read(spec: JoinSpec, number: int, batch: pa.RecordBatch, marked: Array, slots: Slots) -> Said:
@@ -268,10 +266,13 @@ class Delivered:
 
     # --- checks ----------------------------------------------------------------------------------------------
 
-    def broken(self, promises: Promises, said: Said | None, data_at: Array, present: Any) -> dict[str, Array]:
-        """Rows that break a promise of their input, by its name: those that were made before, and in this batch.
+    def broken(
+        self, promises: Promises, said: Said | None, data_at: Array, numbers: Array, present: Any
+    ) -> dict[str, Array]:
+        """Rows of this partition that break a promise of their input, by its name: one made before, or in this batch.
 
-        data_at says at which row of the batch each data row came; present(classes, keys) which keys are in the state.
+        data_at says at which row of the batch each data row came, and numbers, which of its input it is;
+        present(classes, keys) says which keys are in the state.
         """
         input, number = self._spec.inputs[self._number], self._number
         classes = self._plain()
@@ -293,8 +294,8 @@ class Delivered:
         if input.unique:
             joint = together([by_class[c] for c in input.unique])
             out["unique"] = present(input.unique, joint) | _repeated(joint)
-        if not self._slots.is_all and self._spec.star_class not in classes:  # it is computed: the first counts for all
-            mine = np.full(rows.size, self._slots.first == 0)
+        if not self._slots.is_all and self._spec.star_class not in classes:  # it is computed
+            mine = self._slots.have(of_numbers(numbers[rows]))
         else:
             mine = _own(self._spec, classes, keys, self._slots)
         found = {name: rows[mask & mine] for name, mask in out.items()}

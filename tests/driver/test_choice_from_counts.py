@@ -10,11 +10,11 @@ from benchmarks.paper.trees import Even
 from spark_mjoin.driver.costs import Costs, Model, expected_of
 from spark_mjoin.driver.decompose import choose
 from spark_mjoin.engine import arrival
+from spark_mjoin.engine.feed import Piece
 from spark_mjoin.join.statistics import Statistics
 from spark_mjoin.metrics import BatchCounts
 from spark_mjoin.model import Expected
 from spark_mjoin.state.operator import OperatorState
-from spark_mjoin.state.routing import ALL_SLOTS
 from tests.driver.estimates import chain, star
 
 TABLE_3 = Costs(175.008e-9, 426.518e-9, 49.133e-9)
@@ -34,7 +34,7 @@ def counted(estimates: Even) -> tuple[Statistics, BatchCounts]:
             rows = slice(n * rate, (n + 1) * rate)
             keys = {f"k{c}": attribute(rows.stop, int(estimates.values[c]), 10 * i + c)[rows] for c in own}
             arriving = batch({"id": np.arange(rows.start, rows.stop), **keys})
-            for _ in arrival.results(state, arrival.arrive(state, i, arriving, ALL_SLOTS, counts)):
+            for _ in arrival.results(state, arrival.arrive(state, i, Piece.whole(i, arriving), counts)):
                 pass
     rows_now = [float(table.rows) for table in state.tables]
     return Statistics.of(spec, rows_now, counts.work().edges, estimates.rates), counts

@@ -8,6 +8,8 @@ import pytest
 
 from spark_mjoin.config import Options
 from spark_mjoin.engine import arrival
+from spark_mjoin.engine.arrival import Gate
+from spark_mjoin.engine.feed import Piece
 from spark_mjoin.join.statistics import Statistics
 from spark_mjoin.metrics import BatchCounts, EdgeCounts, Edges, edges_to_json, faded
 from spark_mjoin.model import JoinSpec
@@ -43,7 +45,7 @@ def joined(spec: JoinSpec, batches: list[tuple[int, pa.RecordBatch]], slots: Slo
     state = OperatorState.alone(spec)
     for input, rows in batches:
         counts = BatchCounts([0] * len(spec.inputs))
-        for _ in arrival.arrive(state, input, rows, slots, counts):
+        for _ in arrival.arrive(state, input, Piece.whole(input, rows), counts, Gate(slots)):
             continue
         state.learn(counts.work().edges, sum(counts.rows_in))
     return state

@@ -6,13 +6,13 @@ import pytest
 
 from spark_mjoin.config import Options
 from spark_mjoin.engine import arrival
+from spark_mjoin.engine.feed import Piece
 from spark_mjoin.flush.adaptive import Adaptive, _by_age, expected_results
 from spark_mjoin.flush.protocol import Residents
 from spark_mjoin.metrics import BatchCounts
 from spark_mjoin.query.graph import plan_join
 from spark_mjoin.state.operator import OperatorState
 from spark_mjoin.state.residency import EVERY
-from spark_mjoin.state.routing import ALL_SLOTS
 
 SCHEMA = pa.schema([("k", pa.int64())])
 KEYS = 200
@@ -33,7 +33,7 @@ def arrive(state: OperatorState, input: int, keys: np.ndarray) -> int:
     counts, found = BatchCounts([0, 0, 0]), 0
     for part in np.array_split(keys, max(1, keys.size // 10)):
         batch = pa.RecordBatch.from_pydict({"k": part}, schema=SCHEMA)
-        combinations = arrival.arrive(state, input, batch, ALL_SLOTS, counts)
+        combinations = arrival.arrive(state, input, Piece.whole(input, batch), counts)
         found += sum(rows.num_rows for rows in arrival.results(state, iter(combinations)))
     return found
 

@@ -12,6 +12,7 @@ import pytest
 from spark_mjoin import flush
 from spark_mjoin.config import Options
 from spark_mjoin.engine import overflow
+from spark_mjoin.engine.feed import Piece
 from spark_mjoin.engine.pipeline import Pipeline
 from spark_mjoin.flush.protocol import Residents
 from spark_mjoin.metrics import BatchCounts
@@ -20,7 +21,6 @@ from spark_mjoin.query.graph import plan_join
 from spark_mjoin.query.tree import layout
 from spark_mjoin.state.partition import PartitionState
 from spark_mjoin.state.residency import Victim
-from spark_mjoin.state.routing import ALL_SLOTS
 from spark_mjoin.state.store import StateStore
 
 STAR = "SELECT a.k FROM a JOIN b ON a.k = b.k JOIN c ON a.k = c.k JOIN d ON a.k = d.k"
@@ -48,7 +48,7 @@ class Joins:
     def arrive(self, *inputs: int, keys: np.ndarray = KEYS) -> "Joins":
         for input in inputs:
             rows = pa.RecordBatch.from_pydict(dict.fromkeys(self.schema.names, keys), schema=self.schema)
-            self.results = sum(b.num_rows for b in self.pipeline.arrivals([(input, rows)], ALL_SLOTS))
+            self.results = sum(b.num_rows for b in self.pipeline.arrivals([Piece.whole(input, rows)]))
         return self
 
     def make_room(self, policy: str, share: float, busy: int | None = None) -> None:

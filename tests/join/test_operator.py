@@ -9,6 +9,7 @@ import pytest
 
 from spark_mjoin.config import Options
 from spark_mjoin.engine import arrival
+from spark_mjoin.engine.feed import Piece
 from spark_mjoin.join import operator
 from spark_mjoin.join.operator import materialise, pooled, produce
 from spark_mjoin.join.orders import probe_order
@@ -37,7 +38,7 @@ def table(keys: list[int], others: list[int] | None = None) -> pa.RecordBatch:
 
 def arrive(state: OperatorState, number: int, batch: pa.RecordBatch) -> tuple[int, WorkCounts]:
     counts = BatchCounts([0] * 3)
-    found = sum(len(bound[0]) for bound in arrival.arrive(state, number, batch, ALL_SLOTS, counts))
+    found = sum(len(bound[0]) for bound in arrival.arrive(state, number, Piece.whole(number, batch), counts))
     return found, counts.work()
 
 

@@ -17,6 +17,7 @@ from hypothesis import strategies as st
 
 from spark_mjoin import flush
 from spark_mjoin.engine import arrival, cache
+from spark_mjoin.engine.feed import Piece
 from spark_mjoin.state.manifests import Manifests
 from spark_mjoin.state.operator import OperatorState
 from tests.examples import examples
@@ -231,10 +232,10 @@ def oracle_a_row_that_has_left_is_never_needed(room: str, data: st.DataObject, c
 
     insert, drop, drop_last = arrival.insert, OperatorState.drop, OperatorState.drop_last
 
-    def counted(state: OperatorState, number: int, batch: pa.RecordBatch, *rest: Any) -> Any:
-        if batch.schema.get_field_index("n") >= 0:
-            arrived[number] += batch.num_rows - batch.column("n").null_count
-        return insert(state, number, batch, *rest)
+    def counted(state: OperatorState, number: int, piece: Piece, *rest: Any) -> Any:
+        if piece.rows.schema.get_field_index("n") >= 0:
+            arrived[number] += piece.rows.num_rows - piece.rows.column("n").null_count
+        return insert(state, number, piece, *rest)
 
     def dropped(state: OperatorState, number: int, gone: Any, on_disk: Any = None) -> int:
         check(number, set(), names(state, number, 0, gone))

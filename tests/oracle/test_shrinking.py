@@ -21,6 +21,7 @@ from pyspark.sql.datasource import CaseInsensitiveDict
 from spark_mjoin.config import Options
 from spark_mjoin.doors.datasource import MJoinDataSource
 from spark_mjoin.engine import arrival, cache
+from spark_mjoin.engine.feed import Piece
 from spark_mjoin.engine.retention import expiry, shrinking
 from spark_mjoin.engine.retention.shrinking import divided
 from spark_mjoin.errors import StateError
@@ -30,7 +31,6 @@ from spark_mjoin.query.graph import plan_join
 from spark_mjoin.state.manifests import Manifests
 from spark_mjoin.state.operator import OperatorState
 from spark_mjoin.state.progress import Progress
-from spark_mjoin.state.routing import ALL_SLOTS
 from tests.examples import examples
 from tests.harness import ABANDONED, CRASH, OK, TORN, TWICE, ReadAllAvailable, Rows, reader, rows, run, scripted
 from tests.oracle.shedding import decisions
@@ -324,7 +324,7 @@ def test_what_is_in_memory_is_what_a_state_that_is_loaded_would_have() -> None:
 
     def arrive(times: list[int]) -> None:
         rows = pa.RecordBatch.from_pydict({"k": list(range(len(times))), "ts": times}, schema=schema)
-        arrival.insert(state, 0, rows, ALL_SLOTS, counts)
+        arrival.insert(state, 0, Piece.whole(0, rows), counts)
 
     arrive(list(range(100, 200)))
     shrinking.make_room(state, Room(state.nbytes() // 2, (1.0, 0.0)), counts)

@@ -13,6 +13,7 @@ import pytest
 
 from spark_mjoin.engine import batch as task
 from spark_mjoin.engine import cache
+from spark_mjoin.engine.feed import AllRows
 from spark_mjoin.state.directory import Directory
 from spark_mjoin.state.store import StateStore
 from tests.harness import CRASH, OK, TWICE, ReadAllAvailable, reader, rows, run, scripted
@@ -56,7 +57,7 @@ def test_a_manifest_that_another_attempt_replaces(
     start = current.initialOffset()
 
     def attempt(job: task.PartitionTask, name: str, states: cache.StateCache) -> int:
-        return sum(batch.num_rows for batch in task.run(job, name * 32, states))
+        return sum(batch.num_rows for batch in task.run(job, AllRows.of(job), name * 32, states))
 
     def slow(job: task.PartitionTask) -> None:
         with monkeypatch.context() as other:
