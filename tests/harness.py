@@ -12,8 +12,10 @@ Faults are data: a schedule says what happens at each batch.
 
 import atexit
 import functools
+import uuid
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from itertools import islice
 from pathlib import Path
 from typing import Any
@@ -23,7 +25,8 @@ from pyspark.sql.datasource import CaseInsensitiveDict
 from pyspark.sql.streaming.datasource import ReadAllAvailable
 
 from spark_mjoin.doors.datasource import MJoinDataSource
-from spark_mjoin.engine import cache
+from spark_mjoin.engine import batch, cache
+from tests.feeds import ALL_ROWS, OWN_ROWS, feed_of
 from tests.scripted import SCRIPTS
 
 OK, CRASH, TORN, TWICE, ABANDONED, LIMITED = "ok", "crash", "torn", "twice", "abandoned", "limited"
@@ -54,10 +57,32 @@ def duckdb_join(query: str, tables: Mapping[str, pa.Table]) -> pa.Table:
             connection.unregister(alias)
 
 
+_kind = ALL_ROWS  # of feeds of tasks
+
+
+@contextmanager
+def fed(kind: str) -> Iterator[None]:
+    """While this lasts, tasks of fresh readers get what arrives from a kind of feed (tests.feeds)."""
+    global _kind
+    before, _kind = _kind, kind
+    try:
+        yield
+    finally:
+        _kind = before
+
+
 def reader(options: Mapping[str, str]):
     """A fresh stream reader, as after a restart."""
     source = MJoinDataSource(CaseInsensitiveDict(dict(options)))
-    return source.streamReader(source.schema())
+    made = source.streamReader(source.schema())
+    if _kind == OWN_ROWS:
+        made.read = _read_own
+    return made
+
+
+def _read_own(partition: Any) -> Iterator[pa.RecordBatch]:
+    task = partition.task
+    return batch.run(task, feed_of(OWN_ROWS, task), uuid.uuid4().hex, cache.of_worker())
 
 
 def scripted(scripts: Mapping[str, list[pa.Table]], query: str, **options: str) -> dict[str, str]:

@@ -12,9 +12,9 @@ from spark_mjoin.engine import cache
 from spark_mjoin.errors import OptionError
 from spark_mjoin.join import operator
 from spark_mjoin.kernel import slow
-from tests.examples import examples
 from tests.harness import ABANDONED, LIMITED, Rows, duckdb_join, reader, rows, run, scripted
 from tests.oracle.cases import Case, cases
+from tests.oracle.examples import examples
 
 
 def duckdb_rows(case: Case, upto: int | None = None) -> Rows:

@@ -15,8 +15,8 @@ from spark_mjoin.engine import cache
 from spark_mjoin.explaining import explain
 from spark_mjoin.join.expressions import identifier, qualified
 from spark_mjoin.metrics import BatchCounts
-from tests.examples import examples
 from tests.harness import CRASH, OK, ReadAllAvailable, duckdb_join, reader, rows, run, scripted
+from tests.oracle.examples import examples
 
 OURS = [
     "__arrived", "arrived", "column k", "made key k", "key k", "key `k`", "key (k + 0)", "row number", "row number'",

@@ -23,9 +23,9 @@ from spark_mjoin.query.graph import plan_join
 from spark_mjoin.schema import canonical_schema
 from spark_mjoin.state.manifests import Manifests
 from spark_mjoin.state.operator import OperatorState
-from tests.examples import examples
 from tests.harness import CRASH, OK, TORN, TWICE, ReadAllAvailable, Rows, duckdb_join, reader, rows, run, scripted
 from tests.oracle.cases import Case, cases
+from tests.oracle.examples import examples
 
 
 def valid_orders(spec: JoinSpec, origin: int) -> list[Targets]:

@@ -9,9 +9,9 @@ from hypothesis import strategies as st
 
 from spark_mjoin import flush
 from spark_mjoin.engine import cache
-from tests.examples import examples
 from tests.harness import ABANDONED, LIMITED, Rows, rows, run, scripted
 from tests.oracle.cases import Case, cases
+from tests.oracle.examples import examples
 from tests.oracle.test_join import duckdb_rows
 
 POLICIES = sorted(flush.REGISTRY)

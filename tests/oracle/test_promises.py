@@ -20,8 +20,8 @@ from spark_mjoin.engine import arrival, cache
 from spark_mjoin.engine.feed import Piece
 from spark_mjoin.state.manifests import Manifests
 from spark_mjoin.state.operator import OperatorState
-from tests.examples import examples
 from tests.harness import ReadAllAvailable, Rows, reader, rows, run, scripted
+from tests.oracle.examples import examples
 from tests.oracle.promises import (
     CHAIN,
     EXACT_FAULTS,

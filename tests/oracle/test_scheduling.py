@@ -11,9 +11,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from spark_mjoin.engine import cache
-from tests.examples import examples
 from tests.harness import ABANDONED, LIMITED, ReadAllAvailable, Rows, reader, rows, run, scripted
 from tests.oracle.cases import Case, cases
+from tests.oracle.examples import examples
 from tests.oracle.promises import EXACT_FAULTS as FAULTS_WITH_PROMISES
 from tests.oracle.promises import PromiseCase, promise_cases
 from tests.oracle.test_join import duckdb_rows

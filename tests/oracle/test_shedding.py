@@ -14,7 +14,6 @@ from hypothesis import strategies as st
 
 from spark_mjoin.engine import cache
 from spark_mjoin.model import WHOLE
-from tests.examples import examples
 from tests.harness import (
     ABANDONED,
     CRASH,
@@ -29,6 +28,7 @@ from tests.harness import (
     run,
     scripted,
 )
+from tests.oracle.examples import examples
 from tests.oracle.shedding import decisions
 from tests.oracle.windows import WindowCase, window_cases
 

@@ -31,8 +31,8 @@ from spark_mjoin.query.graph import plan_join
 from spark_mjoin.state.manifests import Manifests
 from spark_mjoin.state.operator import OperatorState
 from spark_mjoin.state.progress import Progress
-from tests.examples import examples
 from tests.harness import ABANDONED, CRASH, OK, TORN, TWICE, ReadAllAvailable, Rows, reader, rows, run, scripted
+from tests.oracle.examples import examples
 from tests.oracle.shedding import decisions
 from tests.oracle.windows import WindowCase, window_cases
 

@@ -19,10 +19,10 @@ from spark_mjoin.engine import cache
 from spark_mjoin.join import orders
 from spark_mjoin.model import JoinSpec, Tree
 from spark_mjoin.query.tree import is_connected, parse, render
-from tests.examples import examples
 from tests.harness import ABANDONED, CRASH, LIMITED, OK, TORN, Rows, consume, reader, rows, run, scripted
 from tests.harness import ReadAllAvailable as Everything
 from tests.oracle.cases import Case, cases
+from tests.oracle.examples import examples
 from tests.oracle.test_join import duckdb_rows
 from tests.oracle.test_overflow import overflowing
 

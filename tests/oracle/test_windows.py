@@ -16,8 +16,8 @@ from spark_mjoin.model import Array
 from spark_mjoin.state.buckets import of_hashes
 from spark_mjoin.state.columns import hash_array
 from spark_mjoin.state.progress import Progress
-from tests.examples import examples
 from tests.harness import ABANDONED, ReadAllAvailable, Rows, reader, rows, run, scripted
+from tests.oracle.examples import examples
 from tests.oracle.windows import EXACT_FAULTS, EXTREME, TIGHT, WindowCase, at_the_ends_of_time, window_cases
 
 POLICIES = sorted(flush.REGISTRY)
