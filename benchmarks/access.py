@@ -38,8 +38,7 @@ from spark_mjoin import sources
 from spark_mjoin.doors.datasource import MJoinDataSource
 from spark_mjoin.driver import calibrate
 from spark_mjoin.driver.access import Direction, Target, cost
-from spark_mjoin.engine import arrival
-from spark_mjoin.engine import batch as task
+from spark_mjoin.engine import arrival, cache
 from spark_mjoin.model import LAZY
 from spark_mjoin.schema import TIMESTAMP
 from spark_mjoin.sources.options import Options
@@ -124,7 +123,7 @@ def compare(
     Of arrivals alone, or of the whole batch. The best of some rounds, each of as many batches as expired rows
     leave in three times: what disturbs only adds.
     """
-    task._CACHE.clear()
+    cache.of_worker().clear()
     runs = {name: batches(rates, window, KEYS, access, **options) for name, access in ways.items()}
     spent: dict[str, list[float]] = {name: [] for name in ways}
     each = max(window + 1, 8)

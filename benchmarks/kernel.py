@@ -11,6 +11,7 @@ from benchmarks.workloads import Tables, Workload
 from spark_mjoin.config import Options
 from spark_mjoin.counts import BatchCounts
 from spark_mjoin.engine import arrival
+from spark_mjoin.engine.feed import Piece
 from spark_mjoin.join.operator import materialise, pooled
 from spark_mjoin.model import JoinSpec
 from spark_mjoin.query.graph import plan_join
@@ -40,6 +41,6 @@ def run_incremental(workload: Workload, tables: Tables, batch_rows: int = BATCH_
     for batches in zip_longest(*arriving):
         for number, batch in enumerate(batches):
             if batch is not None:
-                for bound in pooled(arrival.arrive(state, number, batch, (0, 1), counts)):
+                for bound in pooled(arrival.arrive(state, number, Piece.whole(number, batch), counts)):
                     results += materialise(spec, state.tables, bound)
     return results

@@ -138,6 +138,8 @@ class _Join:
         self.rows, self.schema, self.results, self.version = rows, schema, 0, 1
 
     def arrive(self, until_flushed: bool = False) -> float:
+        from spark_mjoin.engine.feed import Piece
+
         dice = np.random.default_rng(0)
         seconds = 0.0
         for _ in range(self.rows // BATCH):
@@ -147,7 +149,7 @@ class _Join:
                 keys, values = dice.integers(0, self.rows // 3, BATCH), dice.integers(0, 1 << 40, BATCH)
                 arrays = [pa.array(keys).cast(self.schema.field("k").type), pa.array(values)]
                 batch = pa.RecordBatch.from_arrays(arrays, schema=self.schema)
-                seconds += self._count(self.pipeline.arrivals([(input, batch)], (0, 1)))
+                seconds += self._count(self.pipeline.arrivals([Piece.whole(input, batch)]))
         return seconds
 
     def clean(self) -> float:

@@ -30,6 +30,7 @@ from spark_mjoin.config.settings import PURGE_EVERY
 from spark_mjoin.counts import BatchCounts
 from spark_mjoin.driver.scheduling import QUOTA_ROWS, SMALL_QUOTA_ROWS
 from spark_mjoin.engine import schedule as schedules
+from spark_mjoin.engine.feed import Piece, numbered
 from spark_mjoin.engine.pipeline import Pipeline
 from spark_mjoin.engine.retention import promises
 from spark_mjoin.model import IN_STEP, Expiry, JoinSpec, Purging, Schedule
@@ -148,10 +149,11 @@ def run(spec: JoinSpec, inputs: Inputs, schedule: Schedule, memory: int | None) 
     counts, taken, most = BatchCounts([0] * len(inputs)), [0], [0]
     awaited = partial(promises.awaited, state.root) if spec.promising else None
 
-    def arriving() -> Iterator[tuple[int, pa.RecordBatch]]:
-        for number, batch in schedules.merge(schedule, inputs, 1, awaited, schedules.clusters(spec), counts, rows):
-            taken[0] += batch.num_rows
-            yield number, batch
+    def arriving() -> Iterator[Piece]:
+        pieces = [numbered(spec, number, batches) for number, batches in enumerate(inputs)]
+        for piece in schedules.merge(schedule, pieces, 1, awaited, schedules.clusters(spec), counts, rows):
+            taken[0] += piece.size
+            yield piece
             most[0] = max(most[0], sum(table.rows for table in state.root.tables))
 
     with tempfile.TemporaryDirectory() as place:
@@ -159,7 +161,7 @@ def run(spec: JoinSpec, inputs: Inputs, schedule: Schedule, memory: int | None) 
         pipeline = Pipeline(state, store, plan, 1, "run", counts, time.perf_counter, lambda state: None)
         out, results = 0, []
         began = time.process_time()
-        for batch in pipeline.arrivals(arriving(), (0, 1), rows):
+        for batch in pipeline.arrivals(arriving(), side_by_side=rows):
             out += batch.num_rows
             results.append((time.process_time() - began, taken[0], out))
         seconds = time.process_time() - began

@@ -66,7 +66,7 @@ class Dropped(Summed):
 
 @dataclass(frozen=True)
 class Promised(Summed):
-    punctuations: int = 0  # that arrived; counted by the first partition
+    punctuations: int = 0  # that arrived; every partition gets all, and each is counted by one
     broken: int = 0
     forgotten: int = 0  # keys and ranges of keys, because there was no room for more
 

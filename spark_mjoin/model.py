@@ -347,6 +347,8 @@ class Settings:
         return None if self.memory_bytes is None else self.memory_bytes // self.partitions
 
 
+SLOTS = 4096  # that keys hash to; a partition owns some (state/routing.py)
+
 Position = dict[str, Any]  # how far a source was read: JSON, opaque to all but the source
 Range = dict[str, Any]  # rows between two positions: JSON, read by `Source.read`
 

@@ -57,7 +57,3 @@ class PartitionTask:
     location: str | None = field(default=None, repr=False)  # of the query's state; None: a batch read, which keeps none
     memory_bytes: int | None = None  # the partition's budget where exceeding it is an error
     compression: str | None = None  # of segments
-
-    @property
-    def share(self) -> tuple[int, int]:
-        return self.partition, self.partitions

@@ -11,9 +11,11 @@ Faults are data: a schedule says what happens at each batch.
 """
 
 import atexit
+import functools
+import uuid
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
-from functools import cache
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from itertools import islice
 from pathlib import Path
 from typing import Any
@@ -28,7 +30,8 @@ from spark_mjoin.doors.reader import MJoinStreamReader
 from spark_mjoin.driver.clock import SYSTEM, Clock
 from spark_mjoin.driver.loading import load
 from spark_mjoin.driver.session import Point
-from spark_mjoin.engine import batch as task
+from spark_mjoin.engine import batch, cache
+from tests.feeds import ALL_ROWS, OWN_ROWS, feed_of
 from tests.scripted import SCRIPTS
 
 OK, CRASH, TORN, TWICE, ABANDONED, LIMITED = "ok", "crash", "torn", "twice", "abandoned", "limited"
@@ -36,7 +39,7 @@ OK, CRASH, TORN, TWICE, ABANDONED, LIMITED = "ok", "crash", "torn", "twice", "ab
 Rows = Counter[tuple[object, ...]]
 
 
-@cache
+@functools.cache
 def _duckdb() -> Any:
     """One for the process: to make another takes longer than most of what it is asked."""
     import duckdb  # here, or what Spark holds of this module at the end of the process keeps it from being unloaded
@@ -59,13 +62,34 @@ def duckdb_join(query: str, tables: Mapping[str, pa.Table]) -> pa.Table:
             connection.unregister(alias)
 
 
+_kind = ALL_ROWS  # of feeds of tasks
+
+
+@contextmanager
+def fed(kind: str) -> Iterator[None]:
+    """While this lasts, tasks of fresh readers get what arrives from a kind of feed (tests.feeds)."""
+    global _kind
+    before, _kind = _kind, kind
+    try:
+        yield
+    finally:
+        _kind = before
+
+
 def reader(options: Mapping[str, str], clock: Clock = SYSTEM) -> MJoinStreamReader:
     """A fresh stream reader, as after a restart."""
     given = CaseInsensitiveDict(dict(options))
     source = MJoinDataSource(given)
     made = source.streamReader(source.schema()) if clock is SYSTEM else MJoinStreamReader(*load(given), clock)
     assert isinstance(made, MJoinStreamReader)
+    if _kind == OWN_ROWS:
+        made.read = _read_own
     return made
+
+
+def _read_own(partition: Any) -> Iterator[pa.RecordBatch]:
+    task = partition.task
+    return batch.run(task, feed_of(OWN_ROWS, task), uuid.uuid4().hex, cache.of_worker())
 
 
 def point(current: MJoinStreamReader, offset: Mapping[str, Any]) -> Point:
@@ -102,7 +126,7 @@ def run(options: Mapping[str, str], state: Path, schedule: Sequence[str] = ()) -
             for partition in current.partitions(start, end):
                 consume(current.read(partition), None if fault == CRASH else 1)
         if fault in (CRASH, TORN):
-            task._CACHE.clear()
+            cache.of_worker().clear()
             current = reader(options)
             if start["version"] == 0:
                 start = current.initialOffset()

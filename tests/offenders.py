@@ -3,8 +3,6 @@
 LONG_FILES: set[str] = set()
 
 LONG_PARAMETER_LISTS: set[str] = {
-    "spark_mjoin/engine/arrival.py:arrive",
-    "spark_mjoin/engine/arrival.py:insert",
     "spark_mjoin/engine/cleanup.py:_join",
     "spark_mjoin/engine/overflow.py:make_room",
     "spark_mjoin/engine/reactive.py:visit",
@@ -14,43 +12,9 @@ LONG_PARAMETER_LISTS: set[str] = {
 }
 
 PRIVATE_NAMES: set[tuple[str, str]] = {
-    ("benchmarks/access.py", "_CACHE"),
     ("benchmarks/probe.py", "_prefetch"),
-    ("tests/benchmarks/test_shapes.py", "_CACHE"),
-    ("tests/doors/test_worker.py", "_CACHE"),
-    ("tests/doors/test_worker.py", "_states"),
-    ("tests/engine/test_access_in_batches.py", "_CACHE"),
-    ("tests/engine/test_expiry.py", "_CACHE"),
-    ("tests/engine/test_expiry.py", "_states"),
-    ("tests/engine/test_many_promises.py", "_CACHE"),
-    ("tests/engine/test_many_promises.py", "_states"),
-    ("tests/engine/test_overflow.py", "_CACHE"),
-    ("tests/engine/test_plans.py", "_CACHE"),
     ("tests/engine/test_plans.py", "_Change"),
-    ("tests/engine/test_plans.py", "_states"),
-    ("tests/engine/test_purge.py", "_CACHE"),
-    ("tests/engine/test_purge.py", "_states"),
-    ("tests/engine/test_row_windows.py", "_CACHE"),
-    ("tests/explaining/test_explain_windows.py", "_CACHE"),
-    ("tests/harness.py", "_CACHE"),
-    ("tests/oracle/estimates.py", "_CACHE"),
-    ("tests/oracle/test_join.py", "_CACHE"),
-    ("tests/oracle/test_names.py", "_CACHE"),
-    ("tests/oracle/test_overflow.py", "_CACHE"),
-    ("tests/oracle/test_promises.py", "_CACHE"),
-    ("tests/oracle/test_scheduling.py", "_CACHE"),
-    ("tests/oracle/test_shedding.py", "_CACHE"),
-    ("tests/oracle/test_shrinking.py", "_CACHE"),
-    ("tests/oracle/test_trees.py", "_CACHE"),
-    ("tests/oracle/test_windows.py", "_CACHE"),
-    ("tests/spark/test_exactly_once.py", "_CACHE"),
-    ("tests/state/test_golden.py", "_CACHE"),
-    ("tests/state/test_other_filesystems.py", "_CACHE"),
-    ("tests/state/test_restart.py", "_CACHE"),
-    ("tests/state/test_restore.py", "_CACHE"),
-    ("tests/state/test_store.py", "_CACHE"),
     ("tests/state/test_store.py", "_publish"),
-    ("tests/test_secrets.py", "_CACHE"),
 }
 
 WORDS: set[tuple[str, str]] = {

@@ -29,7 +29,7 @@ from spark_mjoin import sources
 from spark_mjoin.__main__ import main
 from spark_mjoin.doors.worker import secrets_of
 from spark_mjoin.driver.loading import load
-from spark_mjoin.engine import batch as task
+from spark_mjoin.engine import cache
 from spark_mjoin.query.fingerprint import describe, differences
 from spark_mjoin.redaction import Secrets, is_secret, public, public_options
 from tests.harness import ReadAllAvailable, reader, rows, run
@@ -110,7 +110,7 @@ def leaky(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
     monkeypatch.setitem(sources.REGISTRY, "trusted", "tests.test_secrets:TrustedSource")
     LeakyFileSystem.root, LeakyFileSystem.broken = tmp_path / "files", None
     (tmp_path / "files" / "in").mkdir(parents=True)
-    task._CACHE.clear()
+    cache.of_worker().clear()
     yield tmp_path / "files"
     LeakyFileSystem.broken = None
 

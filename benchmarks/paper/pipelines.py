@@ -32,9 +32,11 @@ from spark_mjoin.counts import BatchCounts
 from spark_mjoin.driver import manager
 from spark_mjoin.driver.choice import Planner
 from spark_mjoin.driver.costs import Costs
+from spark_mjoin.engine.feed import Piece
 from spark_mjoin.engine.pipeline import Pipeline
 from spark_mjoin.engine.replan import replan
 from spark_mjoin.evidence import Held
+from spark_mjoin.join.punctuations import marks
 from spark_mjoin.model import DiskWork
 from spark_mjoin.plan import Overflow, Plan
 from spark_mjoin.query import tree as trees
@@ -134,7 +136,9 @@ class _Product(Simulation):
         )
         if batch.state.tree != plan.tree:
             self._give(replan(batch, self._spec, plan.tree))
-        self._give(batch.arrivals(iter(arriving), (0, 1)))
+        inputs, state = self._spec.inputs, batch.state
+        pieces = (Piece.whole(n, rows, state.delivered()[n], marks(inputs[n], rows)) for n, rows in arriving)
+        self._give(batch.arrivals(pieces))
         if plan.overflow is not None:
             self._give(batch.planned_work(plan.overflow.work_of(0)))
         self._state = batch.state

@@ -28,9 +28,11 @@ from spark_mjoin.counts import BatchCounts
 from spark_mjoin.driver.manager import Committed, decide
 from spark_mjoin.driver.watermarks import advance
 from spark_mjoin.engine import arrival, cleanup, overflow, reactive
+from spark_mjoin.engine.feed import Piece
 from spark_mjoin.engine.retention import expiry, purge
 from spark_mjoin.join.operator import produce
 from spark_mjoin.join.orders import Probing, Targets, choose_all, order_of, probe_order
+from spark_mjoin.join.punctuations import marks
 from spark_mjoin.join.statistics import Statistics
 from spark_mjoin.join.windows import Windows
 from spark_mjoin.model import DiskWork, Expiry, JoinSpec, ProbeOrder, Purging
@@ -102,7 +104,8 @@ class _Operator:
     def arrive(self, input: int, rows: pa.RecordBatch) -> Iterator[pa.RecordBatch]:
         """The results that arriving rows complete; afterwards the join keeps to its memory."""
         state = self.state
-        start, end = arrival.insert(state, input, rows, (0, 1), self.counts)
+        piece = Piece.whole(input, rows, state.admitted[input].delivered, marks(self.spec.inputs[input], rows))
+        start, end = arrival.insert(state, input, piece, self.counts)
         work = self.counts.work()
         before = work.comparisons
         windows = Windows.of(self.spec, state.progress)

@@ -37,6 +37,7 @@ from spark_mjoin.counts import BatchCounts
 from spark_mjoin.driver.admission import DelayLimit, Load, Parts
 from spark_mjoin.driver.allocation import Flexible, MemoryParts, decide
 from spark_mjoin.driver.watermarks import advance
+from spark_mjoin.engine.feed import Piece
 from spark_mjoin.engine.pipeline import Pipeline
 from spark_mjoin.evidence import Held
 from spark_mjoin.model import WHOLE, Expiry, Room
@@ -115,7 +116,9 @@ class _Simulation(Simulation):
     def slice_ended(self) -> None:
         progress = self._pipeline.state.root.progress
         self._pipeline.plan = self._plan(advance(self._spec, progress.watermarks, progress.seen, ()))
-        for results in self._pipeline.arrivals(iter(self._arriving), (0, 1)):
+        state = self._pipeline.state
+        pieces = (Piece.whole(number, rows, state.delivered()[number]) for number, rows in self._arriving)
+        for results in self._pipeline.arrivals(pieces):
             self.results += results.num_rows
         self._arriving = []
         self.most_bytes = max(self.most_bytes, self._pipeline.state.nbytes())

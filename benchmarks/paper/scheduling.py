@@ -33,6 +33,7 @@ from spark_mjoin.config import Options
 from spark_mjoin.counts import BatchCounts
 from spark_mjoin.driver.scheduling import choose
 from spark_mjoin.engine import schedule
+from spark_mjoin.engine.feed import Piece, numbered
 from spark_mjoin.engine.pipeline import Pipeline
 from spark_mjoin.engine.retention import promises
 from spark_mjoin.model import Array, JoinSpec, Purging, Schedule
@@ -153,12 +154,12 @@ def _run(name: str, plan: Schedule, spec: JoinSpec, by_source: Mapping[str, pa.R
         stored, compared = done.moves - counts.dropped.unmatched, done.comparisons + scanned[0]
         return Work(done.hashes, stored, compared, done.probes)
 
-    def arriving() -> Iterator[tuple[int, pa.RecordBatch]]:
-        inputs = [[by_source[spec.sources[i.source].alias]] for i in spec.inputs]
+    def arriving() -> Iterator[Piece]:
+        inputs = [numbered(spec, n, [by_source[spec.sources[i.source].alias]]) for n, i in enumerate(spec.inputs)]
         awaited = partial(promises.awaited, root)
-        for number, batch in schedule.merge(plan, inputs, 1, awaited, {}, counts):
+        for piece in schedule.merge(plan, inputs, 1, awaited, {}, counts):
             before, news_rows = counts.promised.punctuations, root.tables[0].rows
-            yield number, batch
+            yield piece
             scanned[0] += (counts.promised.punctuations - before) * news_rows
             held = sum(table.rows for table in root.tables)
             spent = work()
@@ -168,7 +169,7 @@ def _run(name: str, plan: Schedule, spec: JoinSpec, by_source: Mapping[str, pa.R
     with scratch() as place:
         batch = Plan(tree, purging=Purging(1), schedule=plan)
         pipeline = Pipeline(state, StateStore(str(place), 0), batch, 1, "run", counts, lambda: 0.0, lambda state: None)
-        results = sum(rows.num_rows for rows in pipeline.arrivals(arriving(), (0, 1)))
+        results = sum(rows.num_rows for rows in pipeline.arrivals(arriving()))
     seconds, given, compared, rows, passed_on = map(np.array, zip(*samples, strict=True))
     given[-1] = results
     end = float(seconds[-1])

@@ -8,7 +8,7 @@ from collections.abc import Collection, Mapping
 from spark_mjoin import flush
 from spark_mjoin.config.names import RATE, SHEDDING
 from spark_mjoin.errors import OptionError, listed, nearest
-from spark_mjoin.model import Expected, Settings
+from spark_mjoin.model import SLOTS, Expected, Settings
 from spark_mjoin.quantities import parse_bytes, parse_choice, parse_count, parse_duration, parse_number
 
 PURGE_EVERY = 100  # punctuations, as in the experiments of Ding 2003
@@ -42,7 +42,7 @@ def read_settings(top: Mapping[str, str], expected: Expected) -> Settings:
         why = "'purge' is 'immediate'" if "purge" in top else "'goal' is 'memory', which means purge=immediate"
         raise OptionError(f"option 'purgeEvery' has no effect where {why}: leave it out, or set purge=batch")
     return Settings(
-        partitions=parse_count(top.get("partitions", "1"), "partitions"),
+        partitions=_partitions(top),
         memory_bytes=None if memory is None else parse_bytes(memory, "memory"),
         state_location=top.get("statelocation", "").strip() or (f"{checkpoint}/state" if checkpoint else None),
         shim=checkpoint is not None,
@@ -66,6 +66,13 @@ def read_settings(top: Mapping[str, str], expected: Expected) -> Settings:
         stream_scheduling=choice(top, "streamScheduling", _STREAMS, defaults.stream_scheduling),
         quota_rows=None if quota is None else parse_count(quota, "schedulingQuota"),
     )
+
+
+def _partitions(top: Mapping[str, str]) -> int:
+    number = parse_count(top.get("partitions", "1"), "partitions")
+    if number > SLOTS:
+        raise OptionError(f"option 'partitions': {number} is more than {SLOTS}, the slots that keys are divided into")
+    return number
 
 
 def _shedding_limits(top: Mapping[str, str], overflow: str) -> tuple[float | None, float | None]:

@@ -31,11 +31,12 @@ TASK_REPORT = -77001  # the number of the accumulator that jvm-shim/src/sparkmjo
 
 def run(task: PartitionTask) -> Iterator[pa.RecordBatch]:
     """The results of a task."""
-    from spark_mjoin.engine import batch
+    from spark_mjoin.engine import batch, cache
+    from spark_mjoin.engine.feed import AllRows
 
     tune_connections()
     with secrets_of(task.spec, task.location).kept():
-        yield from batch.run(task, uuid.uuid4().hex)
+        yield from batch.run(task, AllRows.of(task), uuid.uuid4().hex, cache.of_worker())
     freeze_gc()
 
 

@@ -1,53 +1,64 @@
 """The memory-to-memory phase: arriving rows go into their own table and probe the others (Viglas 2003, section 2.1).
 
-    Arrow batch ──shed──> filter ──> stored columns ──> no NULL keys ──> own partition ──> table ──produce──> results
+    piece ──shed──> filter ──> stored columns ──> no NULL keys ──> own slots ──> table ──produce──> results
 
 Where input outruns the join, only a part of it is let in (state.admitted), before it costs anything. Rows that no
 result can contain are dropped before they cost memory: those that a WHERE conjunct over their input alone does not let
 pass, those with NULL in a join key, which equals nothing, and, where there are windows, those without an event time and
 those that are late. Punctuations are no rows at all: they are taken out first (`engine.retention.promises`).
+
+Each of several partitions does this to the same piece, or to a part of its own (`engine.feed`). Either way a row is
+known by its number in its input, and what is counted is counted by one of them.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import dataclass
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from spark_mjoin import kernel
 from spark_mjoin.counts import BatchCounts, Dropped
+from spark_mjoin.engine.feed import Piece
 from spark_mjoin.engine.retention import promises
 from spark_mjoin.join.expressions import evaluate, holds
 from spark_mjoin.join.keys import encode
 from spark_mjoin.join.operator import Bound, materialise, pooled, produce
 from spark_mjoin.join.orders import Probing, describe
 from spark_mjoin.join.windows import Windows
-from spark_mjoin.model import WHOLE, Col, InputSpec, JoinSpec
+from spark_mjoin.model import WHOLE, Array, Col, InputSpec, JoinSpec
 from spark_mjoin.state.admitted import sampled
 from spark_mjoin.state.buckets import BUCKETS
 from spark_mjoin.state.columns import fixed_values, hash_array
 from spark_mjoin.state.operator import OperatorState, new_table
+from spark_mjoin.state.routing import ALL_SLOTS, Slots, of_numbers
+
+
+@dataclass(frozen=True)
+class Gate:
+    """What is let in of an input, and what happens to rows that break a promise."""
+
+    slots: Slots = ALL_SLOTS  # that the task's partition owns
+    parts: int = WHOLE  # how much of WHOLE; the rest is shed
+    verify: str = "off"
+
+
+OPEN = Gate()
 
 
 def arrive(
     state: OperatorState,
     number: int,
-    batch: pa.RecordBatch,
-    share: tuple[int, int],
+    piece: Piece,
     counts: BatchCounts,
+    gate: Gate = OPEN,
     probing: Probing | None = None,
-    parts: int = WHOLE,
-    verify: str = "off",
 ) -> Iterator[Bound]:
-    """Insert the rows of a batch of member `number` and give out the combinations that they complete.
-
-    share is (partition, partitions): the other partitions' rows are left out. probing has the batch's orders. So many
-    parts of WHOLE are let in. verify says what happens when the rows break a promise of their input.
-    """
-    start, end = insert(state, number, batch, share, counts, parts, verify)
+    """Insert a piece of member `number` and give out the combinations that it completes; probing has their orders."""
+    start, end = insert(state, number, piece, counts, gate)
     if start < end:
         probing, work = probing or Probing.unplanned(state.spec), counts.work(state.place.number)
         order = probing.order(number, [table.rows for table in state.tables], state.edges, work.edges)
@@ -59,31 +70,26 @@ def arrive(
             yield bound
 
 
-def insert(
-    state: OperatorState,
-    number: int,
-    batch: pa.RecordBatch,
-    share: tuple[int, int],
-    counts: BatchCounts,
-    parts: int = WHOLE,
-    verify: str = "off",
-) -> tuple[int, int]:
-    """Put the rows of a batch that this partition keeps into their table; returns their numbers start, end."""
-    table = state.tables[number]
+def insert(state: OperatorState, number: int, piece: Piece, counts: BatchCounts, gate: Gate = OPEN) -> tuple[int, int]:
+    """Put the rows of a piece that this partition keeps into their table; returns their numbers start, end."""
+    table, input, parts = state.tables[number], state.spec.inputs[number], gate.parts
     if state.tracked:
         state.residency.events += 1  # so that ages tell arrivals apart
-    if state.spec.inputs[number].promising:
-        promised = promises.arriving(state, number, batch, share, counts, verify)
-        batch = promised.data
+    rows = piece.rows
+    if input.promising:
+        promised = promises.arriving(state, number, piece, gate.slots, counts, gate.verify)
+        rows = promised.data
     if state.spec.windowed:
-        batch = _delivered(state, number, batch)
-    if not state.spec.inputs[number].joined:
-        batch = _let_in(state, number, batch, parts, counts if share[0] == 0 else None)
-    arrays = admit(state.spec, number, batch, share)
+        _note_progress(state, number, piece, rows)
+    if input.number is not None:
+        rows = with_numbers(input, rows, piece.data_numbers())
+    if not input.joined:
+        rows = _let_in(state, number, piece, rows, gate, counts)
+    arrays = admit(state.spec, number, rows, ALL_SLOTS if piece.own else gate.slots)
     if state.spec.windowed:
         arrays = _in_time(state, number, arrays, counts)
     start, end = table.append(arrays, state.residency.events)
-    if state.sample is not None and not state.spec.inputs[number].joined:
+    if state.sample is not None and not input.joined:
         _sample(state, number, arrays, parts)
     if state.tracked and start < end:
         state.groups.arrive(number, np.bincount(table.buckets_between(start, end), minlength=BUCKETS))
@@ -91,14 +97,14 @@ def insert(
     state.progress.since += end - start
     if state.spec.promising:
         state.promises.arrived += end - start
-    if state.spec.inputs[number].promising:
+    if input.promising:
         promised.take_in(state.promises)  # they hold for what comes later
-    if not state.spec.inputs[number].joined:
+    if not input.joined:
         state.admitted[number].admit(end - start, parts / WHOLE, state.residency.events)
         counts.rows_in[state.place.leaves[number][0]] += end - start
     work = counts.work(state.place.number)
     work.moves += end - start
-    work.hashes += (end - start) * len(state.spec.inputs[number].keys)
+    work.hashes += (end - start) * len(input.keys)
     return start, end
 
 
@@ -150,7 +156,7 @@ def _young(state: OperatorState, bound: Bound) -> int:
     return int(np.logical_and.reduce(came).sum())
 
 
-def admit(spec: JoinSpec, number: int, batch: pa.RecordBatch, share: tuple[int, int]) -> list[pa.Array]:
+def admit(spec: JoinSpec, number: int, batch: pa.RecordBatch, slots: Slots) -> list[pa.Array]:
     """The stored columns of the rows that enter the state."""
     input = spec.inputs[number]
     if input.joined:
@@ -166,40 +172,37 @@ def admit(spec: JoinSpec, number: int, batch: pa.RecordBatch, share: tuple[int, 
         values = evaluate(stored.expr, column, batch.num_rows)
         arrays.append(encode(values, stored.domain) if stored.domain else values)
     arrays = _without_nulls(input, arrays)
-    return _of_partition(spec, number, arrays, share)
+    return _in_slots(spec, number, arrays, slots)
 
 
-def _delivered(state: OperatorState, number: int, batch: pa.RecordBatch) -> pa.RecordBatch:
-    """Rows as their source delivers them: noted, and numbered where some window counts rows."""
-    input, first = state.spec.inputs[number], state.progress.read[number]
-    newest = None
+def _note_progress(state: OperatorState, number: int, piece: Piece, rows: pa.RecordBatch) -> None:
+    """How far an input has come: the newest event time is that of the rows at hand, whoever has the others."""
+    input, newest = state.spec.inputs[number], None
     if input.time is not None:
-        newest = pc.max(batch.column(input.stored[input.time].name).cast(pa.int64())).as_py()
-    state.progress.deliver(number, batch.num_rows, newest, state.residency.events, state.spec.counts_rows)
-    return numbered(input, batch, first)
+        newest = pc.max(rows.column(input.stored[input.time].name).cast(pa.int64())).as_py()
+    state.progress.deliver(number, piece.delivered, newest, state.residency.events, state.spec.counts_rows)
 
 
-def numbered(input: InputSpec, batch: pa.RecordBatch, first: int) -> pa.RecordBatch:
-    """Rows as their source delivers them, with their numbers where some window counts rows."""
-    if input.number is None:
-        return batch
+def with_numbers(input: InputSpec, rows: pa.RecordBatch, numbers: Array) -> pa.RecordBatch:
+    """Rows with their numbers: some window counts rows."""
+    assert input.number is not None
     arriving = input.stored[input.number].expr
     assert isinstance(arriving, Col)
-    return batch.append_column(arriving.name, pa.array(np.arange(first, first + batch.num_rows, dtype=np.int64)))
+    return rows.append_column(arriving.name, pa.array(numbers, pa.int64()))
 
 
 def _let_in(
-    state: OperatorState, number: int, batch: pa.RecordBatch, parts: int, counts: BatchCounts | None
+    state: OperatorState, number: int, piece: Piece, rows: pa.RecordBatch, gate: Gate, counts: BatchCounts
 ) -> pa.RecordBatch:
-    """The rows that are not shed. Every partition sees all rows of an input, so one of them counts what it sheds."""
-    admitted = state.admitted[number]
-    first, admitted.delivered = admitted.delivered, admitted.delivered + batch.num_rows
-    if parts == WHOLE:
-        return batch
-    kept = sampled(state.place.leaves[number][0], first, batch.num_rows, parts)
-    if counts is not None:
-        counts.dropped += Dropped(shed=int(kept.size - kept.sum()))
-    return batch.filter(pa.array(kept))
+    """The rows that are not shed. Where every partition sees all rows, the owner of the number's slot counts one."""
+    state.admitted[number].delivered += piece.delivered
+    if gate.parts == WHOLE:
+        return rows
+    numbers = piece.data_numbers()
+    kept = sampled(state.place.leaves[number][0], numbers, gate.parts)
+    shed = ~kept if piece.own else ~kept & gate.slots.have(of_numbers(numbers))
+    counts.dropped += Dropped(shed=int(shed.sum()))
+    return rows.filter(pa.array(kept))
 
 
 def _in_time(state: OperatorState, number: int, arrays: list[pa.Array], counts: BatchCounts) -> list[pa.Array]:
@@ -224,14 +227,11 @@ def _without_nulls(input: InputSpec, arrays: list[pa.Array]) -> list[pa.Array]:
     return arrays if keep is None else [pc.filter(array, keep) for array in arrays]
 
 
-def _of_partition(spec: JoinSpec, number: int, arrays: list[pa.Array], share: tuple[int, int]) -> list[pa.Array]:
-    partition, partitions = share
-    if partitions == 1:
+def _in_slots(spec: JoinSpec, number: int, arrays: list[pa.Array], slots: Slots) -> list[pa.Array]:
+    """The rows with a key in some slots."""
+    if slots.is_all:
         return arrays
     star = spec.star_class
     assert star is not None, "only a join with a key common to all inputs has partitions"
-    hashes = hash_array(arrays[dict(spec.inputs[number].keys)[star]])
-    mine = np.empty(hashes.size, np.int32)
-    count = kernel.select_partition(hashes, partitions, partition, mine)
-    rows = pa.array(mine[:count])
+    rows = pa.array(slots.select(hash_array(arrays[dict(spec.inputs[number].keys)[star]])))
     return [array.take(rows) for array in arrays]

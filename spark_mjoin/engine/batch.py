@@ -1,6 +1,6 @@
 """One join partition in one micro-batch: the executor's whole story.
 
-    load state v ──> the inputs, as scheduled ──> insert, probe, give out ──> disk work ──> commit state v + 1
+    load state v ──> the feed, as scheduled ──> insert, probe, give out ──> disk work ──> commit state v + 1
                                  over budget: rows leave memory ──┘
 
 `run` is a pure function of the task: a retried, speculative or replayed attempt gives the same rows and commits the
@@ -14,53 +14,51 @@ from __future__ import annotations
 
 import logging
 import time
-from collections import OrderedDict
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, field
 from functools import partial
 from tempfile import TemporaryDirectory
 
 import pyarrow as pa
 
-from spark_mjoin import sources
 from spark_mjoin.counts import BatchCounts, Recall, Standing
 from spark_mjoin.engine import arrival, overflow, schedule
+from spark_mjoin.engine.arrival import Gate
+from spark_mjoin.engine.cache import StateCache
+from spark_mjoin.engine.feed import Feed, Piece
 from spark_mjoin.engine.pipeline import Pipeline
 from spark_mjoin.engine.replan import replan
 from spark_mjoin.engine.retention import expiry, promises, shrinking
 from spark_mjoin.errors import MemoryBudgetError, StateError
 from spark_mjoin.evidence import Held
-from spark_mjoin.join.punctuations import separate
-from spark_mjoin.model import IN_STEP, WHOLE, JoinSpec, Position, Range
+from spark_mjoin.model import IN_STEP, WHOLE, JoinSpec, Position
 from spark_mjoin.plan import Plan
 from spark_mjoin.query.tree import layout, single
-from spark_mjoin.sources.protocol import Counting, Lenient
 from spark_mjoin.state import meaning
 from spark_mjoin.state.partition import PartitionState
-from spark_mjoin.state.source_log import DurableLog
+from spark_mjoin.state.routing import Routing, Slots
 from spark_mjoin.state.store import StateStore
 from spark_mjoin.task import PartitionTask
 
 log = logging.getLogger(__name__)
 
 
-def run(task: PartitionTask, attempt: str) -> Iterator[pa.RecordBatch]:
-    """Give out the results that this batch completes, and commit the next version of the state."""
+def run(task: PartitionTask, feed: Feed, attempt: str, cache: StateCache) -> Iterator[pa.RecordBatch]:
+    """Give out the results that what arrives completes, and commit the next version of the state."""
     with _store(task) as store:
         counts = BatchCounts([0] * len(task.spec.inputs), began=time.time())
         try:
-            held = _CACHE.held(task)
-            state = load(task, store, attempt)
+            held = cache.held(task)
+            state = _load(task, feed, store, attempt, cache)
             counts.cache_hits = int(state is held)
             check = partial(_check_budget, task)
             clock, sampled = time.perf_counter, _sampled(task)
             batch = Pipeline(
                 state, store, task.ledger.plan, task.ledger.next_version, attempt, counts, clock, check, sampled
             )
-            yield from _advance(task, task.ranges, batch)
-            if task.location is not None and _commit(task, batch, task.end):
-                _CACHE.put(task, batch.state)
+            yield from _advance(task, feed, batch)
+            if task.location is not None and _commit(batch, task.end, feed):
+                cache.put(task, batch.state)
         except StateError:
             store.discard(attempt)
             raise
@@ -76,14 +74,14 @@ def _store(task: PartitionTask) -> Iterator[StateStore]:
         yield StateStore(directory, task.partition, task.compression)
 
 
-def _advance(task: PartitionTask, ranges: Mapping[str, list[Range]], batch: Pipeline) -> Iterator[pa.RecordBatch]:
+def _advance(task: PartitionTask, feed: Feed, batch: Pipeline) -> Iterator[pa.RecordBatch]:
     """Take in what arrives, then do the disk work that there is time for; the state is that of batch.version then."""
     plan = batch.plan
     if batch.state.tree != plan.tree:
         yield from replan(batch, task.spec, plan.tree)
     in_step = plan.schedule.streams == IN_STEP
-    counted = [count(task.spec, number, ranges) for number in range(len(task.spec.inputs))] if in_step else []
-    yield from batch.arrivals(_arriving(task.spec, ranges, batch, counted), task.share, counted)
+    counted = [feed.count(number) for number in range(len(task.spec.inputs))] if in_step else []
+    yield from batch.arrivals(_arriving(task.spec, feed, batch, counted), slots_of(task), counted)
     if task.location is None:  # a batch read, after which nothing comes
         yield from batch.settle()
         if task.spec.gives_punctuations:
@@ -94,20 +92,23 @@ def _advance(task: PartitionTask, ranges: Mapping[str, list[Range]], batch: Pipe
         if plan.purging is not None:
             yield from batch.purge_disk(sum(batch.counts.rows_in) < plan.overflow.blocking_rows)
     if task.spec.gives_punctuations:
-        yield from batch.punctuations(task.share)
+        yield from batch.punctuations(slots_of(task))
 
 
-def _arriving(
-    spec: JoinSpec, ranges: Mapping[str, list[Range]], batch: Pipeline, rows: Sequence[int]
-) -> Iterator[tuple[int, pa.RecordBatch]]:
-    """All rows that arrive in a batch, as they are scheduled."""
-    inputs = [read(spec, number, ranges) for number in range(len(spec.inputs))]
+def _arriving(spec: JoinSpec, feed: Feed, batch: Pipeline, rows: Sequence[int]) -> Iterator[Piece]:
+    """All that arrives in a batch, as it is scheduled."""
+    inputs = [feed.read(number, before) for number, before in enumerate(batch.state.delivered())]
     awaited = partial(promises.awaited, batch.state.root) if spec.promising else None
     clusters = schedule.clusters(spec)
     return schedule.merge(batch.plan.schedule, inputs, batch.version, awaited, clusters, batch.counts, rows)
 
 
-def _commit(task: PartitionTask, batch: Pipeline, positions: Mapping[str, Position]) -> bool:
+def slots_of(task: PartitionTask) -> Slots:
+    """The slots that a task's partition owns."""
+    return Routing(task.partitions).slots(task.partition)
+
+
+def _commit(batch: Pipeline, positions: Mapping[str, Position], feed: Feed) -> bool:
     """Commit a batch; whether its state can be gone on with."""
     counts, operators = batch.counts, batch.state.operators
     for operator in operators:
@@ -136,8 +137,7 @@ def _commit(task: PartitionTask, batch: Pipeline, positions: Mapping[str, Positi
         fractions=tuple(batch.parts(number) / WHOLE for number in range(len(admitted))),
         kept_weights=tuple(a.weight for a in admitted),
     )
-    lenient = partial(_may_lose_rows, task.spec)
-    return batch.store.commit(batch.state, batch.version, positions, counts, batch.attempt, lenient)
+    return batch.store.commit(batch.state, batch.version, positions, counts, batch.attempt, feed.may_lose_rows)
 
 
 def _sampled(task: PartitionTask) -> JoinSpec | None:
@@ -145,20 +145,14 @@ def _sampled(task: PartitionTask) -> JoinSpec | None:
     return None if task.location is None else layout(task.spec, single(len(task.spec.inputs)))[0].spec
 
 
-def _may_lose_rows(spec: JoinSpec) -> bool:
-    """Whether input that is read again may be less than it was."""
-    opened = map(sources.open_source, spec.sources)
-    return any(isinstance(source, Lenient) and source.may_lose_rows() for source in opened)
-
-
-def load(task: PartitionTask, store: StateStore, attempt: str) -> PartitionState:
-    """The state that a task starts from: out of this process's cache, the store, or both, or made anew from input."""
+def _load(task: PartitionTask, feed: Feed, store: StateStore, attempt: str, cache: StateCache) -> PartitionState:
+    """The state that a task starts from: out of the cache, the store, or both, or made anew from input."""
     tree, plan = task.ledger.plan.tree, task.ledger.plan.overflow
     if task.location is None:
         return PartitionState.empty(tree, layout(task.spec, tree), task.start, tracked=plan is not None)
-    state = _CACHE.take(task)
+    state = cache.take(task)
     if task.ledger.version and not store.has(task.ledger.version):
-        state = _rebuild(task, state, store, attempt)
+        state = _rebuild(task, feed, state, store, attempt)
     state = _newest(task, task.ledger.plan, state, store)
     if not _is_before(state, task):
         raise StateError(
@@ -202,25 +196,8 @@ def _is_before(state: PartitionState, task: PartitionTask) -> bool:
     return state.version < task.ledger.version
 
 
-def read(spec: JoinSpec, number: int, ranges: Mapping[str, list[Range]]) -> Iterator[pa.RecordBatch]:
-    """The arriving rows of one input."""
-    input = spec.inputs[number]
-    source = sources.open_source(spec.sources[input.source])
-    for range in ranges[spec.sources[input.source].alias]:
-        yield from source.read(range, input.columns)
-
-
-def count(spec: JoinSpec, number: int, ranges: Mapping[str, list[Range]]) -> int:
-    """How many rows of one input arrive; punctuations are none."""
-    input = spec.inputs[number]
-    source = sources.open_source(spec.sources[input.source])
-    if isinstance(source, Counting) and input.punctuations is None:
-        return sum(source.count(range) for range in ranges[spec.sources[input.source].alias])
-    return sum(separate(input, batch)[1].num_rows for batch in read(spec, number, ranges))
-
-
 def _rebuild(
-    task: PartitionTask, state: PartitionState | None, store: StateStore, attempt: str
+    task: PartitionTask, feed: Feed, state: PartitionState | None, store: StateStore, attempt: str
 ) -> PartitionState | None:
     """Read again the input of batches that were given out without this partition's task coming to its end.
 
@@ -238,26 +215,20 @@ def _rebuild(
     plan = task.ledger.plan_before or Plan(task.ledger.plan.tree)
     state = _newest(task, plan, state, store)
     log.warning("state version %d was not committed; reading again from version %d", task.ledger.version, state.version)
-    before = state.version
-    assert task.location is not None
-    ranges = {}
-    for number, source in enumerate(task.spec.sources):
-        history = DurableLog(task.location, number, source.alias)
-        since, until = state.positions[source.alias], task.start[source.alias]
-        ranges[source.alias] = sources.open_source(source).plan(since, until, history)
+    before, feed = state.version, feed.again(state.positions)
     counts = BatchCounts([0] * len(task.spec.inputs), began=time.time())
     check = partial(_check_budget, task)
     clock, sampled = time.perf_counter, _sampled(task)
     batch = Pipeline(state, store, plan, task.ledger.version, attempt, counts, clock, check, sampled)
     if state.tracked or len(state.operators) > 1 or plan.tree != state.tree or plan.room is not None:
-        for _ in _advance(task, ranges, batch):
+        for _ in _advance(task, feed, batch):
             continue
     else:
         batch.begin_sample_if_lossy()
-        for number in range(len(task.spec.inputs)):
-            for rows in read(task.spec, number, ranges):
+        for number, delivered in enumerate(state.delivered()):
+            for piece in feed.read(number, delivered):
                 member = state.root.place.leaves.index((number,))
-                arrival.insert(state.root, member, rows, task.share, batch.counts, batch.parts(number))
+                arrival.insert(state.root, member, piece, batch.counts, Gate(slots_of(task), batch.parts(number)))
                 check(state)
     if before + 1 < plan.alike_since and (counts.dropped.late or plan.admission is not None):
         raise StateError(
@@ -266,7 +237,7 @@ def _rebuild(
             "watermarks, or what is shed, have changed in between, and rows would be left out that were not. The "
             "checkpoint and 'stateLocation' are not of the same time: restore both, or start with a new checkpoint"
         )
-    return batch.state if _commit(task, batch, task.start) else None
+    return batch.state if _commit(batch, task.start, feed) else None
 
 
 def _check_budget(task: PartitionTask, state: PartitionState) -> None:
@@ -275,36 +246,3 @@ def _check_budget(task: PartitionTask, state: PartitionState) -> None:
             f"the state of join partition {task.partition} needs {used:,} bytes and its share of option 'memory' is "
             f"{task.memory_bytes:,}. Give more 'memory', or read less; what was committed before is intact"
         )
-
-
-@dataclass
-class StateCache:
-    """States that this worker process has left behind, to be gone on with in a later batch of the same query.
-
-    Rows are append-only, so a state that is some versions old is brought up to date from the store. A state that a task
-    has taken is gone from the cache until that task commits: an abandoned one is never seen again.
-    """
-
-    limit_bytes: int = 1 << 30
-    _states: OrderedDict[tuple[str, int], tuple[JoinSpec, PartitionState]] = field(default_factory=OrderedDict)
-
-    def held(self, task: PartitionTask) -> PartitionState | None:
-        """The state that a task can resume from without reading rows, if it is the one that is published."""
-        spec, state = self._states.get((task.location or "", task.partition), (None, None))
-        return state if state is not None and state.version == task.ledger.version and spec == task.spec else None
-
-    def take(self, task: PartitionTask) -> PartitionState | None:
-        spec, state = self._states.pop((task.location or "", task.partition), (None, None))
-        return state if spec == task.spec else None
-
-    def put(self, task: PartitionTask, state: PartitionState) -> None:
-        """Keep a state; the least recently used ones of others go when all together exceed the limit."""
-        self._states[task.location or "", task.partition] = task.spec, state
-        while len(self._states) > 1 and sum(s.nbytes() for _, s in self._states.values()) > self.limit_bytes:
-            self._states.popitem(last=False)
-
-    def clear(self) -> None:
-        self._states.clear()
-
-
-_CACHE = StateCache()

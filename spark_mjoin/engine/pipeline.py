@@ -21,6 +21,8 @@ import pyarrow as pa
 
 from spark_mjoin.counts import BatchCounts
 from spark_mjoin.engine import arrival, cleanup, overflow, reactive, sampling
+from spark_mjoin.engine.arrival import OPEN, Gate
+from spark_mjoin.engine.feed import Piece
 from spark_mjoin.engine.retention import expiry, promises, purge, shrinking
 from spark_mjoin.join.operator import Bound
 from spark_mjoin.join.orders import Probing
@@ -28,6 +30,7 @@ from spark_mjoin.model import WHOLE, DiskWork, JoinSpec, Purging, Room
 from spark_mjoin.plan import Overflow, Plan
 from spark_mjoin.state.operator import OperatorState
 from spark_mjoin.state.partition import PartitionState
+from spark_mjoin.state.routing import ALL_SLOTS, Slots
 from spark_mjoin.state.store import StateStore
 
 
@@ -67,9 +70,9 @@ class Pipeline:
         return self.plan.overflow
 
     def arrivals(
-        self, batches: Iterable[tuple[int, pa.RecordBatch]], share: tuple[int, int], side_by_side: Sequence[int] = ()
+        self, pieces: Iterable[Piece], slots: Slots = ALL_SLOTS, side_by_side: Sequence[int] = ()
     ) -> Iterator[pa.RecordBatch]:
-        """Take in rows, each batch with the number of its input, and give out what they complete.
+        """Take in pieces of the inputs, and give out what their rows complete.
 
         side_by_side: how many rows of each input count as if they came one by one, where windows count rows.
         """
@@ -85,14 +88,15 @@ class Pipeline:
 
         def bounds() -> Iterator[Bound | None]:
             places = self.state.inputs()
-            for number, batch in batches:
-                operator, member = places[number]
+            for piece in pieces:
+                operator, member = places[piece.input]
+                gate = self._gate(piece.input, slots)
                 found: Iterator[Bound | None]
                 before = operator.tables[member].rows
-                if passed and not shrinking.fits(self.state, operator, member, batch.num_rows, passed):
-                    found = self._pass_by(operator, member, batch, share, self.parts(number))
+                if passed and not shrinking.fits(self.state, operator, member, piece.size, passed):
+                    found = self._pass_by(operator, member, piece, gate)
                 else:
-                    arriving = self._arrive(operator, member, batch, share, self.parts(number))
+                    arriving = self._arrive(operator, member, piece, gate)
                     found = self._ascend(operator, arriving)
                 yield from found
                 if self.plan.purging is not None:
@@ -106,17 +110,12 @@ class Pipeline:
         results = arrival.results(self.state.root, bounds())
         yield from self.counts.memory_to_memory.timed(results, self.clock)
 
-    def _arrive(
-        self,
-        operator: OperatorState,
-        member: int,
-        batch: pa.RecordBatch,
-        share: tuple[int, int] = (0, 1),
-        parts: int = WHOLE,
-    ) -> Iterator[Bound]:
-        probing = self.probing[operator.place.number]
+    def _gate(self, input: int, slots: Slots) -> Gate:
         verify = "off" if self.plan.purging is None else self.plan.purging.verify
-        return arrival.arrive(operator, member, batch, share, self.counts, probing, parts, verify)
+        return Gate(slots, self.parts(input), verify)
+
+    def _arrive(self, operator: OperatorState, member: int, piece: Piece, gate: Gate = OPEN) -> Iterator[Bound]:
+        return arrival.arrive(operator, member, piece, self.counts, gate, self.probing[operator.place.number])
 
     def _let_go(self, operator: OperatorState, member: int, before: int, plan: Purging) -> Iterator[None]:
         """After rows have come and probed: those that nothing can match any more are not stored; a sweep, if due."""
@@ -128,14 +127,12 @@ class Pipeline:
             yield None
             purge.sweep(operator, plan, self.counts, all_of_them=False)
 
-    def _pass_by(
-        self, operator: OperatorState, member: int, batch: pa.RecordBatch, share: tuple[int, int], parts: int
-    ) -> Iterator[Bound | None]:
+    def _pass_by(self, operator: OperatorState, member: int, piece: Piece, gate: Gate) -> Iterator[Bound | None]:
         """What rows complete that are not kept. Their table is another one meanwhile, so what was found must be out."""
         yield None
         self.begin_sample()
         with arrival.passing(operator, member, self.counts):
-            yield from self._arrive(operator, member, batch, share, parts)
+            yield from self._arrive(operator, member, piece, gate)
             yield None
 
     def parts(self, number: int) -> int:
@@ -180,7 +177,7 @@ class Pipeline:
             return
         parent, member = above
         for batch in arrival.results(operator, bounds):
-            yield from self._ascend(parent, self._arrive(parent, member, batch), (*busy, operator))
+            yield from self._ascend(parent, self._arrive(parent, member, Piece.whole(member, batch)), (*busy, operator))
             yield from self._keep_to_budget((*busy, operator))
 
     def _keep_to_budget(self, busy: tuple[OperatorState, ...] = ()) -> Iterator[None]:
@@ -279,11 +276,11 @@ class Pipeline:
         root = self.state.root
         return root.spec.promising and purge.is_pending(root)
 
-    def punctuations(self, share: tuple[int, int]) -> Iterator[pa.RecordBatch]:
+    def punctuations(self, slots: Slots) -> Iterator[pa.RecordBatch]:
         """What has become known about results that do not come any more; after all results that the batch gives."""
         root = self.state.root
         told, root.told = root.told, []
-        yield from promises.told(root.spec, told, share)
+        yield from promises.told(root.spec, told, slots)
 
     def _up(self, operator: OperatorState, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         """The results of the join that some results of an operator lead to."""
@@ -295,7 +292,7 @@ class Pipeline:
 
         def bounds() -> Iterator[Bound | None]:
             for batch in batches:
-                yield from self._ascend(parent, self._arrive(parent, member, batch), (operator,))
+                yield from self._ascend(parent, self._arrive(parent, member, Piece.whole(member, batch)), (operator,))
                 yield from self._keep_to_budget((operator,))
 
         yield from arrival.results(self.state.root, bounds())

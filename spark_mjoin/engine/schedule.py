@@ -45,10 +45,11 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from spark_mjoin.counts import BatchCounts
+from spark_mjoin.engine.feed import Piece
 from spark_mjoin.model import IN_STEP, Array, Col, JoinSpec, Schedule
 
-Awaited = Callable[[int, pa.RecordBatch], Array | None]
-"""Which rows of a batch of an input another input waits for; None where there is nothing to wait for."""
+Awaited = Callable[[Piece], Array | None]
+"""Which rows of a piece of an input another input waits for; None where there is nothing to wait for."""
 
 FIRST_ROWS = 8_192  # of a turn of the longest input, where inputs go in step
 LEAST_ROWS = 256
@@ -59,25 +60,24 @@ _WORD = (1 << 64) - 1
 
 def merge(
     schedule: Schedule,
-    inputs: Sequence[Iterable[pa.RecordBatch]],
+    inputs: Sequence[Iterable[Piece]],
     version: int,
     awaited: Awaited | None = None,
     clusters: Mapping[int, Sequence[str]] | None = None,
     counts: BatchCounts | None = None,
     rows: Sequence[int] = (),
-) -> Iterator[tuple[int, pa.RecordBatch]]:
-    """All rows of a batch that makes a version, with the numbers of their inputs, in the order of a schedule.
+) -> Iterator[Piece]:
+    """All pieces of a batch that makes a version, in the order of a schedule.
 
     rows: how many each input has, for inputs that go in step. clusters: of inputs whose rows come clustered, the
-    columns by which. counts is told how many rows have waited, and tells what was outside windows; each batch must be
+    columns by which. counts is told how many rows have waited, and tells what was outside windows; each piece must be
     in the state when the next is asked for.
     """
     counts = counts or BatchCounts([0] * len(inputs))
     for number, turn in _turns(schedule, inputs, version, clusters or {}, rows, counts):
         if awaited is not None and schedule.tuples == "value":
             turn = _by_value(number, turn, awaited, counts)
-        for batch in turn:
-            yield number, batch
+        yield from turn
 
 
 def clusters(spec: JoinSpec) -> dict[int, list[str]]:
@@ -90,41 +90,39 @@ def clusters(spec: JoinSpec) -> dict[int, list[str]]:
     return out
 
 
-def _by_value(
-    number: int, turn: Iterable[pa.RecordBatch], awaited: Awaited, counts: BatchCounts
-) -> Iterator[pa.RecordBatch]:
+def _by_value(number: int, turn: Iterable[Piece], awaited: Awaited, counts: BatchCounts) -> Iterator[Piece]:
     """The rows of a turn, those first that another input waits for."""
-    pool: list[pa.RecordBatch] = []
+    pool: list[Piece] = []
 
-    def emptied() -> Iterator[pa.RecordBatch]:
+    def emptied() -> Iterator[Piece]:
         before = counts.rows_in[number]
         while pool:
             yield pool.pop(0)
         counts.rows_waited += counts.rows_in[number] - before
 
-    for batch in turn:
-        first = awaited(number, batch)
+    for piece in turn:
+        first = awaited(piece)
         if first is None:  # nobody waits any more: what is in the pool has its turn, and then this
             yield from emptied()
-            yield batch
+            yield piece
         elif first.all():
-            yield batch
+            yield piece
         else:
             if first.any():
-                yield batch.filter(pa.array(first))
-                batch = batch.filter(pa.array(~first))
-            pool.append(batch)
+                ahead, piece = piece.part(first)
+                yield ahead
+            pool.append(piece)
     yield from emptied()
 
 
 def _turns(
     schedule: Schedule,
-    inputs: Sequence[Iterable[pa.RecordBatch]],
+    inputs: Sequence[Iterable[Piece]],
     version: int,
     clusters: Mapping[int, Sequence[str]],
     rows: Sequence[int],
     counts: BatchCounts,
-) -> Iterator[tuple[int, Iterator[pa.RecordBatch]]]:
+) -> Iterator[tuple[int, Iterator[Piece]]]:
     order = schedule.order or tuple(range(len(inputs)))
     quotas = schedule.quotas or (sys.maxsize,) * len(inputs)
     queues = {number: _Queue(inputs[number], clusters.get(number, ())) for number in order}
@@ -146,7 +144,7 @@ def _turns(
 
 def _in_step(
     queues: Mapping[int, _Queue], rows: Sequence[int], quota: int, counts: BatchCounts
-) -> Iterator[tuple[int, Iterator[pa.RecordBatch]]]:
+) -> Iterator[tuple[int, Iterator[Piece]]]:
     """Turns in which every input has the same part of its rows; none is longer than the quota."""
     longest, passed, step, work = max(rows), 0, min(FIRST_ROWS, quota), counts.work()
     while passed < longest:
@@ -163,34 +161,35 @@ def _in_step(
 
 
 class _Queue:
-    """The rows that an input has in a batch, taken turn by turn."""
+    """The rows that an input has in a batch, taken turn by turn: of all tasks, so that all have the same turns."""
 
-    def __init__(self, batches: Iterable[pa.RecordBatch], cluster: Sequence[str]) -> None:
-        self._batches, self._cluster = iter(batches), cluster
-        self._rest: pa.RecordBatch | None = None  # of a batch that a turn has ended in
+    def __init__(self, pieces: Iterable[Piece], cluster: Sequence[str]) -> None:
+        self._pieces, self._cluster = iter(pieces), cluster
+        self._rest: Piece | None = None  # of a piece that a turn has ended in
         self.ended = False  # noticed in a turn that finds nothing more
         self.taken = 0  # rows
 
-    def turn(self, quota: int) -> Iterator[pa.RecordBatch]:
+    def turn(self, quota: int) -> Iterator[Piece]:
         """The next rows, up to a quota, and to the end of the cluster that it is reached in."""
         left, last = quota, list[pa.Scalar]()
         while left > 0 or last:
-            batch = next(self._batches, None) if self._rest is None else self._rest
+            piece = next(self._pieces, None) if self._rest is None else self._rest
             self._rest = None
-            if batch is None:
+            if piece is None:
                 self.ended = True
                 return
-            at = min(left, batch.num_rows)
-            if self._cluster and at == left:
+            at = min(left, piece.size)
+            if self._cluster and at == left:  # clusters are an order: such an input comes whole (engine.feed)
                 if at:
-                    last = [batch.column(name)[at - 1] for name in self._cluster]
-                at += _alike(batch.slice(at), self._cluster, last)
-            if at < batch.num_rows:
-                batch, self._rest, last = batch.slice(0, at), batch.slice(at), []
+                    last = [piece.rows.column(name)[at - 1] for name in self._cluster]
+                at += _alike(piece.rows.slice(at), self._cluster, last)
+            if at < piece.size:
+                piece, self._rest = piece.cut(at)
+                last = []
             left = max(0, left - at)
             self.taken += at
             if at:
-                yield batch
+                yield piece
 
 
 def _alike(batch: pa.RecordBatch, columns: Sequence[str], values: Sequence[pa.Scalar]) -> int:

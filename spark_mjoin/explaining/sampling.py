@@ -16,12 +16,13 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from spark_mjoin import sources
-from spark_mjoin.engine.arrival import admit, numbered
+from spark_mjoin.engine.arrival import admit, with_numbers
 from spark_mjoin.explaining.sizes import Widths, known_as
 from spark_mjoin.model import Array, InputSpec, JoinSpec, Range
 from spark_mjoin.sources.memory_log import MemoryLog
 from spark_mjoin.sources.protocol import Limits, Source, Survey, Surveyed
 from spark_mjoin.state.columns import fixed_values, hash_array, is_bytes, raw_dtype
+from spark_mjoin.state.routing import ALL_SLOTS
 
 CENTRAL = 0.01, 0.99  # quantiles of event times between which rows are counted: a few may be from anywhere
 
@@ -95,19 +96,19 @@ def sample(spec: JoinSpec, rows: int, seconds: float, rates: Sequence[float]) ->
     out = []
     for number, input in enumerate(spec.inputs):
         batches, survey, is_whole = by_source[input.source]
-        starts = np.cumsum([0, *(batch.num_rows for batch in batches)])
-        stored = [
-            admit(spec, number, numbered(input, batch, int(start)), (0, 1))
-            for batch, start in zip(batches, starts[:-1], strict=True)
-        ]
+        stored, first = list[list[pa.Array]](), 0
+        for batch in batches:
+            numbers = np.arange(first, first + batch.num_rows)
+            known = batch if input.number is None else with_numbers(input, batch, numbers)
+            stored.append(admit(spec, number, known, ALL_SLOTS))
+            first += batch.num_rows
         columns = [
             pa.chunked_array([arrays[n] for arrays in stored], type=column.type)
             for n, column in enumerate(input.stored)
         ]
         keys = {c: _hashes(columns[ordinal]) for c, ordinal in input.keys}
-        read = sum(batch.num_rows for batch in batches)
         times = None if input.time is None else _integers(columns[input.time])
-        made = Sample(read, survey, keys, _widths(input, columns), is_whole, 0.0, times)
+        made = Sample(first, survey, keys, _widths(input, columns), is_whole, 0.0, times)
         out.append(replace(made, ahead_rows=(rates[number] or made.rows_per_second or 0.0) * seconds))
     return out
 

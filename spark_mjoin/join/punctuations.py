@@ -23,13 +23,13 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from spark_mjoin import kernel
 from spark_mjoin.join.expressions import columns_of, evaluate
 from spark_mjoin.join.keys import encode
 from spark_mjoin.model import Array, Col, InputSpec, JoinSpec, Pattern, Punctuations
 from spark_mjoin.state.columns import hash_array, valid_rows
 from spark_mjoin.state.keysets import Keys, among, chosen, distinct, keys_of, size, together
 from spark_mjoin.state.promises import Classes, Promises
+from spark_mjoin.state.routing import Slots, of_hashes, of_numbers
 
 _ANY, _VALUE, _LIST, _RANGE = range(4)
 
@@ -53,18 +53,16 @@ class Said:
             promises.end(input)
 
 
-def separate(input: InputSpec, batch: pa.RecordBatch) -> tuple[Array | None, pa.RecordBatch]:
-    """Which rows of an arriving batch are punctuations, None where there are none; and the others."""
+def marks(input: InputSpec, batch: pa.RecordBatch) -> Array | None:
+    """Which rows of an arriving batch are punctuations; None where there are none."""
     if input.punctuations is None:
-        return None, batch
+        return None
     verdict = evaluate(input.punctuations.predicate, lambda c: batch.column(c.name), batch.num_rows)
-    marked = pc.fill_null(verdict, False).to_numpy(zero_copy_only=False)
-    if not marked.any():
-        return None, batch
-    return marked, batch.filter(pa.array(~marked))
+    marked: Array = pc.fill_null(verdict, False).to_numpy(zero_copy_only=False)
+    return marked if marked.any() else None
 
 
-def read(spec: JoinSpec, number: int, batch: pa.RecordBatch, marked: Array, share: tuple[int, int]) -> Said:
+def read(spec: JoinSpec, number: int, batch: pa.RecordBatch, marked: Array, slots: Slots) -> Said:
     """What the marked rows of a batch say; of single keys, those of this partition."""
     input = spec.inputs[number]
     assert input.punctuations is not None
@@ -85,7 +83,7 @@ def read(spec: JoinSpec, number: int, batch: pa.RecordBatch, marked: Array, shar
         elif _RANGE not in combination:
             classes, keys, mine = _points(about, combination[combination != _ANY], mine)
             found = together([keys_of(of, spec.classes[c]) for c, of in zip(classes, keys, strict=True)])
-            of_partition = own(spec, classes, keys, share)
+            of_partition = _own(spec, classes, keys, slots)
             said.points.append((classes, chosen(found, of_partition), at[mine][of_partition]))
         elif len(about) == 1:
             said.ranges += [(about[0].pattern.key_class, *about[0].ends(int(row)), int(at[row])) for row in mine]
@@ -106,18 +104,11 @@ def _points(about: Sequence[_Reading], kinds: Array, rows: Array) -> tuple[Class
     return tuple(about[i].pattern.key_class for i in order), [keys[i] for i in order], rows
 
 
-def own(spec: JoinSpec, classes: Classes, keys: Sequence[pa.Array], share: tuple[int, int]) -> Array:
+def _own(spec: JoinSpec, classes: Classes, keys: Sequence[pa.Array], slots: Slots) -> Array:
     """Which keys, given by class, only rows of this partition can have; all where no key decides it."""
-    partition, partitions = share
-    count = len(keys[0])
-    if partitions == 1 or spec.star_class not in classes:
-        return np.ones(count, np.bool_)
-    chosen_rows = np.empty(count, np.int32)
-    hashes = hash_array(keys[classes.index(spec.star_class)])
-    found = kernel.select_partition(hashes, partitions, partition, chosen_rows)
-    out = np.zeros(count, np.bool_)
-    out[chosen_rows[:found]] = True
-    return out
+    if slots.is_all or spec.star_class not in classes:
+        return np.ones(len(keys[0]), np.bool_)
+    return slots.have(of_hashes(hash_array(keys[classes.index(spec.star_class)])))
 
 
 class _Reading:
@@ -172,8 +163,8 @@ def _item(keys: Keys, at: int) -> int | bytes:
 class Delivered:
     """The data rows of a batch as their source delivers them, and what follows from them about later ones."""
 
-    def __init__(self, spec: JoinSpec, number: int, batch: pa.RecordBatch, share: tuple[int, int]) -> None:
-        self._spec, self._number, self._batch, self._share = spec, number, batch, share
+    def __init__(self, spec: JoinSpec, number: int, batch: pa.RecordBatch, slots: Slots) -> None:
+        self._spec, self._number, self._batch, self._slots = spec, number, batch, slots
         self._encoded: dict[int, pa.Array] = {}
 
     def _keys(self, classes: Classes) -> tuple[Array, list[pa.Array]]:
@@ -223,7 +214,7 @@ class Delivered:
             if rows.size:
                 first, last = _item(keys, 0), _item(keys, rows.size - 1)
                 ended = _ends_of_runs(keys)[:-1]
-                mine = own(self._spec, input.clustered, self._keys(input.clustered)[1], self._share)
+                mine = _own(self._spec, input.clustered, self._keys(input.clustered)[1], self._slots)
                 closed = distinct(chosen(keys, _at(rows.size, ended[mine[ended]])))
                 closed = chosen(closed, ~among(closed, _like(keys, last)))
                 promises.add(self._number, input.clustered, closed)
@@ -262,10 +253,13 @@ class Delivered:
 
     # --- checks ----------------------------------------------------------------------------------------------
 
-    def broken(self, promises: Promises, said: Said | None, data_at: Array, present: Any) -> dict[str, Array]:
-        """Rows that break a promise of their input, by its name: those that were made before, and in this batch.
+    def broken(
+        self, promises: Promises, said: Said | None, data_at: Array, numbers: Array, present: Any
+    ) -> dict[str, Array]:
+        """Rows of this partition that break a promise of their input, by its name: one made before, or in this batch.
 
-        data_at says at which row of the batch each data row came; present(classes, keys) which keys are in the state.
+        data_at says at which row of the batch each data row came, and numbers, which of its input it is;
+        present(classes, keys) says which keys are in the state.
         """
         input, number = self._spec.inputs[self._number], self._number
         classes = self._plain()
@@ -287,10 +281,10 @@ class Delivered:
         if input.unique:
             joint = together([by_class[c] for c in input.unique])
             out["unique"] = present(input.unique, joint) | _repeated(joint)
-        if self._share[1] > 1 and self._spec.star_class not in classes:  # it is computed: the first counts for all
-            mine = np.full(rows.size, self._share[0] == 0)
+        if not self._slots.is_all and self._spec.star_class not in classes:  # it is computed
+            mine = self._slots.have(of_numbers(numbers[rows]))
         else:
-            mine = own(self._spec, classes, keys, self._share)
+            mine = _own(self._spec, classes, keys, self._slots)
         found = {name: rows[mask & mine] for name, mask in out.items()}
         return {name: at for name, at in found.items() if at.size}
 

@@ -532,16 +532,16 @@ def append_offsets(incoming: Any, base: Any, start: Any, offsets: Any) -> None:
 
 
 @njit
-def select_partition(hashes: Any, partitions: Any, partition: Any, out: Any) -> Any:
-    """Positions of the rows that belong to a partition, by the low bits of their hash; returns how many."""
+def select_slots(hashes: Any, mask: Any, first: Any, end: Any, out: Any) -> Any:
+    """Positions of the rows whose slot, hash & mask, is in first..end-1; returns how many. No branch on the data."""
     n = np.uint64(hashes.size)
-    parts, mine = np.uint64(partitions), np.uint64(partition)
+    low, bits = np.uint64(first), np.uint64(mask)
+    size = np.uint64(end) - low
     k = _U0
     i = _U0
     while i < n:
-        if (hashes[i] & np.uint64(0xFFFFFFFF)) % parts == mine:
-            out[k] = np.int32(i)
-            k += _U1
+        out[k] = np.int32(i)
+        k += np.uint64((hashes[i] & bits) - low < size)  # below low it wraps round, and is not less
         i += _U1
     return np.int64(k)
 

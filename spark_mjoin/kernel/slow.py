@@ -191,8 +191,8 @@ def append_offsets(incoming: Any, base: int, start: int, offsets: Any) -> None:
         offsets[start + i] = int(incoming[i]) - int(incoming[0]) + base
 
 
-def select_partition(hashes: Any, partitions: int, partition: int, out: Any) -> int:
-    mine = [i for i, h in enumerate(hashes) if (int(h) & 0xFFFFFFFF) % partitions == partition]
+def select_slots(hashes: Any, mask: int, first: int, end: int, out: Any) -> int:
+    mine = [i for i, h in enumerate(hashes) if first <= int(h) & mask < end]
     out[: len(mine)] = mine
     return len(mine)
 

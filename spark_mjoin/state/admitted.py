@@ -26,12 +26,12 @@ _BITS = WHOLE.bit_length() - 1
 _STEP, _SEED = np.uint64(0x9E3779B97F4A7C15), 0xD1B54A32D192ED03  # so that numbers are not hashed as keys are
 
 
-def sampled(input: int, first: int, rows: int, parts: int) -> Array:
-    """For rows first, first + 1, ... of an input of the join, whether each is let in: `parts` of WHOLE are."""
+def sampled(input: int, numbers: Array, parts: int) -> Array:
+    """For rows of an input of the join, by their numbers, whether each is let in: `parts` of WHOLE are."""
     seed = np.uint64((input + 1) * _SEED % 2**64)
-    numbers = np.arange(first, first + rows, dtype=np.uint64) * _STEP + seed
-    hashes = np.empty(rows, np.uint64)
-    kernel.hash_words(numbers.view(np.int64), kernel.ALL_BITS, hashes)
+    words = numbers.astype(np.uint64) * _STEP + seed
+    hashes = np.empty(words.size, np.uint64)
+    kernel.hash_words(words.view(np.int64), kernel.ALL_BITS, hashes)
     out: Array = (hashes >> np.uint64(64 - _BITS)) < np.uint64(parts)
     return out
 
@@ -47,7 +47,7 @@ class Cohort:
 
 @dataclass
 class Admitted:
-    delivered: int = 0  # rows, let in or not
+    delivered: int = 0  # rows, let in or not, of all partitions
     cohorts: list[Cohort] = field(default_factory=list)
 
     def admit(self, rows: int, fraction: float, event: int) -> None:

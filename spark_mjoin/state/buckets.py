@@ -10,8 +10,8 @@ main class, so each belongs to one bucket of it, on any join graph.
 An input that could be in several stars is in the one that is chosen first. Its rows are in memory once and leave it
 once, so it has one bucket per row; the other star goes without it.
 
-Buckets use other bits of the hash than partitions (the low ones) and slots of an index (the top ones), so neither makes
-the other uneven. Which bits is part of the state's format.
+Buckets use other bits of the hash than the slots that partitions own (`state.routing`, the low ones) and those of an
+index (the top ones), so neither makes the other uneven. Which bits is part of the state's format.
 """
 
 from __future__ import annotations

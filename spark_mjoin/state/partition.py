@@ -48,6 +48,10 @@ class PartitionState:
         for operator in self.operators:
             operator.sample = sample
 
+    def delivered(self) -> list[int]:
+        """How many rows each input of the join has delivered to all partitions."""
+        return [operator.admitted[member].delivered for operator, member in self.inputs()]
+
     def inputs(self) -> list[tuple[OperatorState, int]]:
         """For each input of the join the operator that takes its rows, and as which member."""
         found = {

@@ -1,6 +1,7 @@
 """How far the inputs of a windowed join have come, and which of their rows were dropped because of it.
 
-    read, seen     rows that an input has delivered, and its largest event time: before filters, of all partitions alike
+    read           rows that an input has delivered to all partitions, before filters
+    seen           its largest event time, before filters, of the rows that this partition has got
     rounds         where a window counts rows, which rows came side by side, and what had come before them
     dropped        per input and bucket (position, event): rows at or before the position that arrived before the event
                    are not in the state any more, though a segment may still hold them
@@ -69,7 +70,7 @@ class Progress:
         self.in_round = False
 
     def deliver(self, input: int, rows: int, newest: int | None, event: int, counted: bool) -> None:
-        """An input has delivered rows, with such an event time at the most; counted: some window counts rows."""
+        """An input has delivered rows, here with such an event time at the most; counted: some window counts rows."""
         if counted and rows and not self.in_round:
             self.begin_round([rows if i == input else 0 for i in range(self.inputs)], event)
             self.end_round()

@@ -8,7 +8,7 @@ import pytest
 from benchmarks import check, shapes_bench
 from benchmarks.engines import Engine, Measurement
 from benchmarks.shapes import CHAINS, FILES, ROWS, SHAPES, STARS, chain_results, left_deep, one_mjoin
-from spark_mjoin.engine import batch as task
+from spark_mjoin.engine import cache
 from tests.harness import reader
 
 SCALE = 0.005
@@ -41,7 +41,7 @@ def test_every_plan_of_a_shape_gives_what_duckdb_gives(name: str, tmp_path: Path
         for option, value in (("format", "parquet"), ("path", str(data.path(alias))), ("maxFilesPerTrigger", "1"))
     }
     for engine in engines(name)[:-1]:
-        task._CACHE.clear()
+        cache.of_worker().clear()
         state = {"stateLocation": str(tmp_path / engine.name)}
         batches = results({"query": workload.query, **sources, **engine.options, **state})
         assert len(batches) == FILES

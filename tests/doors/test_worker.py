@@ -8,7 +8,7 @@ import pyarrow as pa
 import pytest
 
 from spark_mjoin.doors import worker
-from spark_mjoin.engine import batch as task
+from spark_mjoin.engine import cache
 from tests.harness import run, scripted
 
 STAR = "SELECT a.k, a.x, b.x AS y, c.x AS z FROM a JOIN b ON a.k = b.k JOIN c ON b.k = c.k"
@@ -28,17 +28,17 @@ def test_a_state_goes_without_a_search_for_garbage(query: str, options: dict[str
     rows = range(600)
     batch = pa.table({"k": pa.array([i % 50 for i in rows], pa.int64()), "x": pa.array(rows, pa.int64())})
     script = {alias: [batch.slice(at, 200) for at in (0, 200, 400)] for alias in "abc"}
-    task._CACHE.clear()
+    cache.of_worker().clear()
     gc.collect()
     gc.disable()
     try:
         run(scripted(script, query, **options), tmp_path)
-        states = [state for _, state in task._CACHE._states.values()]
+        states = cache.of_worker().states()
         assert len(states) == 1
         left = [weakref.ref(state) for state in states]
         left += [weakref.ref(table) for operator in states[0].operators for table in operator.tables]
         del states
-        task._CACHE.clear()
+        cache.of_worker().clear()
         assert [found() for found in left if found() is not None] == []
     finally:
         gc.enable()

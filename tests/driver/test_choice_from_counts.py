@@ -11,6 +11,7 @@ from spark_mjoin.counts import BatchCounts
 from spark_mjoin.driver.costs import Costs, Model, expected_of
 from spark_mjoin.driver.decompose import Circumstances, choose
 from spark_mjoin.engine import arrival
+from spark_mjoin.engine.feed import Piece
 from spark_mjoin.join.statistics import Statistics
 from spark_mjoin.model import Expected
 from spark_mjoin.state.operator import OperatorState
@@ -33,7 +34,7 @@ def counted(estimates: Even) -> tuple[Statistics, BatchCounts]:
             rows = slice(n * rate, (n + 1) * rate)
             keys = {f"k{c}": attribute(rows.stop, int(estimates.values[c]), 10 * i + c)[rows] for c in own}
             arriving = batch({"id": np.arange(rows.start, rows.stop), **keys})
-            for _ in arrival.results(state, arrival.arrive(state, i, arriving, (0, 1), counts)):
+            for _ in arrival.results(state, arrival.arrive(state, i, Piece.whole(i, arriving), counts)):
                 pass
     rows_now = [float(table.rows) for table in state.tables]
     return Statistics.of(spec, rows_now, counts.work().edges, estimates.rates), counts

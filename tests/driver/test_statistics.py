@@ -9,11 +9,14 @@ import pytest
 from spark_mjoin.config import Options
 from spark_mjoin.counts import BatchCounts
 from spark_mjoin.engine import arrival
+from spark_mjoin.engine.arrival import Gate
+from spark_mjoin.engine.feed import Piece
 from spark_mjoin.evidence import EdgeCounts, Edges, faded, kept_edges
 from spark_mjoin.join.statistics import Statistics
 from spark_mjoin.model import JoinSpec
 from spark_mjoin.query.graph import plan_join
 from spark_mjoin.state.operator import OperatorState
+from spark_mjoin.state.routing import ALL_SLOTS, Routing, Slots
 from tests.manifests import operator
 
 COLUMNS = ("k", "j", "s", "v")
@@ -39,12 +42,12 @@ def draw(seed: int, rows: int, **values: int) -> pa.RecordBatch:
     return pa.RecordBatch.from_pydict({c: random.integers(0, values.get(c, 10), rows) for c in COLUMNS})
 
 
-def joined(spec: JoinSpec, batches: list[tuple[int, pa.RecordBatch]], share: tuple[int, int] = (0, 1)) -> OperatorState:
+def joined(spec: JoinSpec, batches: list[tuple[int, pa.RecordBatch]], slots: Slots = ALL_SLOTS) -> OperatorState:
     """The state after some arrivals, each in a batch of its own."""
     state = OperatorState.alone(spec)
     for input, rows in batches:
         counts = BatchCounts([0] * len(spec.inputs))
-        for _ in arrival.arrive(state, input, rows, share, counts):
+        for _ in arrival.arrive(state, input, Piece.whole(input, rows), counts, Gate(slots)):
             continue
         state.learn(counts.work().edges, sum(counts.rows_in))
     return state
@@ -175,7 +178,7 @@ def test_residuals_count_for_what_goes_on_and_not_for_what_is_looked_at() -> Non
 
 def test_partitions_give_the_statistics_of_the_whole() -> None:
     spec, arrivals = plan(STAR), streams({i: {"k": 150} for i in (A, B, C)})
-    parts = [joined(spec, arrivals, (p, 3)) for p in range(3)]
+    parts = [joined(spec, arrivals, Routing(3).slots(p)) for p in range(3)]
     manifests = [operator(tuple(part.totals), kept_edges(part.edges)) for part in parts]
     seen = Statistics.of_manifests(spec, [*manifests, None])
     whole = statistics(joined(spec, arrivals))

@@ -8,7 +8,7 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from spark_mjoin.engine import batch as task
+from spark_mjoin.engine import cache
 from spark_mjoin.explaining.explanation import explained
 from spark_mjoin.state.table import HashIndex
 from tests.explaining.test_explain import section
@@ -22,7 +22,7 @@ FAST, SLOWER = 20, 80  # batches that are long and in which b is fast, and all
 @pytest.fixture(autouse=True)
 def default_costs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
-    task._CACHE.clear()
+    cache.of_worker().clear()
 
 
 def join(batches: int = SLOWER, **options: str) -> dict[str, str]:
@@ -91,7 +91,7 @@ def test_a_batch_that_is_run_again_scans_again(tmp_path: Path, monkeypatch: pyte
     again = reader({**options, "access": "hash", "stateLocation": str(tmp_path)})
     results, extend = [], HashIndex.extend
     for reading in (current, again):
-        task._CACHE.clear()
+        cache.of_worker().clear()
         indexed: list[int] = []
         with monkeypatch.context() as patch:
             patch.setattr(HashIndex, "extend", lambda index, n, seen=indexed: (seen.append(n), extend(index, n))[1])

@@ -1,6 +1,7 @@
 """Windows on runs that are long enough to tell: state stays flat, in memory and on disk, and results are duckdb's."""
 
 from collections.abc import Iterator
+from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
 
@@ -9,7 +10,7 @@ import pyarrow as pa
 import pytest
 
 from spark_mjoin import flush
-from spark_mjoin.engine import batch as task
+from spark_mjoin.engine import cache
 from spark_mjoin.errors import MemoryBudgetError, StateError
 from spark_mjoin.state.garbage import KEPT_VERSIONS
 from spark_mjoin.state.segments import FAN_OUT
@@ -191,17 +192,16 @@ def differential_a_loaded_state_is_the_one_that_was_left(tmp_path: Path, options
     def versions(name: str, forget: int) -> list[Any]:
         given = {alias: stream(seed, 25) for seed, alias in enumerate(NAMES)}
         run = Windowed(given, STAR, tmp_path / name, **timed(**options))
-        kept: dict[int, Any] = {}
-        found = []
-        for number, _ in enumerate(run.steps()):
-            if forget == 1:
-                task._CACHE.clear()
-            elif forget > 1 and number % forget == 0:  # another worker has the state of some batches ago
-                held, kept = kept, dict(task._CACHE._states)
-                task._CACHE._states.clear()
-                task._CACHE._states.update(held)
-            (manifest,) = run.manifests()
-            found.append((manifest.root.rows, manifest.root.residency, manifest.root.progress))
+        kept, found = cache.StateCache(), []
+        with ExitStack() as worker:
+            for number, _ in enumerate(run.steps()):
+                if forget == 1:
+                    cache.of_worker().clear()
+                elif forget > 1 and number % forget == 0:  # another worker has the state of some batches ago
+                    kept, other = cache.of_worker(), kept
+                    worker.enter_context(cache.using(other))
+                (manifest,) = run.manifests()
+                found.append((manifest.root.rows, manifest.root.residency, manifest.root.progress))
         run.check()
         return found
 
@@ -297,7 +297,7 @@ def test_a_budget_that_must_hold_counts_what_is_inside_the_windows(tmp_path: Pat
 def test_batches_that_are_cut_off_are_made_up_for(tmp_path: Path) -> None:
     given = {alias: stream(seed, 12) for seed, alias in enumerate(NAMES)}
     whole = run(scripted(given, STAR, **timed()), tmp_path / "whole")
-    task._CACHE.clear()
+    cache.of_worker().clear()
     cut = run(
         scripted(given, STAR, **timed()), tmp_path / "cut", [LIMITED if b in (4, 5, 8) else "ok" for b in range(12)]
     )

@@ -9,7 +9,7 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from spark_mjoin.engine import batch as task
+from spark_mjoin.engine import cache
 from tests.engine.test_purge import TWO, Promising, punctuated
 
 NEW = 1000  # promises of a batch
@@ -90,10 +90,10 @@ def test_promises_keep_to_a_fourth_of_the_budget(tmp_path: Path, text: bool, ove
     run = Promising(given, TWO, tmp_path, **punctuated("a", memory=str(memory), overflow=overflow))
     for counts in run.steps():
         assert counts["memoryUsedBytes"] <= memory
-        (state,) = task._CACHE._states.values()
-        assert state[1].root.promises.nbytes() <= memory // 4
+        (state,) = cache.of_worker().states()
+        assert state.root.promises.nbytes() <= memory // 4
     run.check()
-    promises = state[1].root.promises
+    promises = state.root.promises
     forgotten = sum(c["promisesForgotten"] for c in run.counts)
     assert forgotten + sum(of.entries for p in promises.of for of in p.sets.values()) == NEW * batches
     assert forgotten > NEW * batches // 3

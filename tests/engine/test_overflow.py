@@ -14,8 +14,7 @@ import pytest
 
 from spark_mjoin import flush, metrics
 from spark_mjoin.driver.clock import SYSTEM, Clock
-from spark_mjoin.engine import batch as task
-from spark_mjoin.engine import cleanup, disk, overflow
+from spark_mjoin.engine import cache, cleanup, disk, overflow
 from spark_mjoin.engine.disk import Part
 from spark_mjoin.errors import MemoryBudgetError, StateError
 from spark_mjoin.state.garbage import KEPT_VERSIONS
@@ -55,7 +54,7 @@ class Run:
     def __init__(
         self, given: dict[str, list[pa.Table]], query: str, state: Path, clock: Clock = SYSTEM, **options: str
     ) -> None:
-        task._CACHE.clear()
+        cache.of_worker().clear()
         self.clock = clock
         self.tables = {alias: pa.concat_tables(script) for alias, script in given.items()}
         self.query = query
@@ -66,7 +65,7 @@ class Run:
         self.counts: list[dict[str, Any]] = []
 
     def restart(self, **changed: str) -> None:
-        task._CACHE.clear()
+        cache.of_worker().clear()
         self.options |= changed
         self.options = {name: value for name, value in self.options.items() if value}
         self.current = reader(self.options, self.clock)

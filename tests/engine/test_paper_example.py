@@ -24,6 +24,7 @@ from spark_mjoin.config import Options
 from spark_mjoin.counts import BatchCounts, PhaseCounts
 from spark_mjoin.engine import arrival, cleanup, overflow, reactive
 from spark_mjoin.engine.disk import Part
+from spark_mjoin.engine.feed import Piece
 from spark_mjoin.evidence import WorkCounts
 from spark_mjoin.flush.protocol import Residents
 from spark_mjoin.join.operator import produce
@@ -79,7 +80,7 @@ class Example:
     def arrive(self, time: int, stream: int, value: str) -> list[str]:
         """The results of an arrival, after which the streams have room again."""
         batch = pa.RecordBatch.from_pydict({"v": [value], "t": [str(time)]}, schema=SCHEMA)
-        combinations = arrival.arrive(self.state, stream, batch, (0, 1), self.counts)
+        combinations = arrival.arrive(self.state, stream, Piece.whole(stream, batch), self.counts)
         results = shown(arrival.results(self.state, iter(combinations)))
         overflow.make_room(
             PartitionState((S1, S2, S3), 0, {}, [self.state]), self.plan, self.store, 1, "attempt", self.counts
@@ -192,7 +193,7 @@ def test_the_probing_order_decides_about_temporary_tuples(
 ) -> None:
     """f15 makes no temporary tuple when it probes S1 first, and {f14, f15} when it begins with S2."""
     batch = pa.RecordBatch.from_pydict({"v": ["f"], "t": ["15"]}, schema=SCHEMA)
-    start, end = arrival.insert(example.state, S3, batch, (0, 1), example.counts)
+    start, end = arrival.insert(example.state, S3, Piece.whole(S3, batch), example.counts)
     order, work = probe_order(example.state.spec, S3, sizes), WorkCounts()
     assert not list(produce(example.state.spec, example.state.tables, start, end, order, work))
     assert sum(edge.matches for edge in work.edges.values()) == temporary

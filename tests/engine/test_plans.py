@@ -15,8 +15,7 @@ from pyspark.sql.datasource import CaseInsensitiveDict
 
 from spark_mjoin.doors.datasource import MJoinDataSource
 from spark_mjoin.driver import choice, decompose
-from spark_mjoin.engine import batch as task
-from spark_mjoin.engine import replan
+from spark_mjoin.engine import cache, replan
 from spark_mjoin.errors import MemoryBudgetError, OptionError, StateError
 from spark_mjoin.evidence import edges_of
 from spark_mjoin.state.manifest import Manifest, Manifests
@@ -55,7 +54,7 @@ def steps(options: Mapping[str, str]) -> Iterator[tuple[dict[str, Any], list[Man
 
 
 def results_of(options: dict[str, str], state: Path) -> Rows:
-    task._CACHE.clear()
+    cache.of_worker().clear()
     return rows(run(options, state))
 
 
@@ -89,7 +88,7 @@ def test_all_joins_of_a_plan_are_split_over_partitions_by_the_same_key(tmp_path:
 def test_the_planner_changes_the_tree_when_that_pays(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     scripts = chain(12)
     expected = results_of(scripted(scripts, CHAIN, plan="(a b c)"), tmp_path / "one")
-    task._CACHE.clear()
+    cache.of_worker().clear()
     options = {**scripted(scripts, CHAIN), "stateLocation": str(tmp_path / "chosen")}
     with caplog.at_level(logging.INFO, "spark_mjoin.driver.session"), pytest.MonkeyPatch.context() as patch:
         patch.setattr(decompose, "NEAR", 0.0)  # the work of so few rows is little, whatever the plan
@@ -138,7 +137,7 @@ def test_a_look_at_the_tree_is_not_spent_on_nothing(tmp_path: Path, monkeypatch:
 def test_counts_are_in_the_same_order_whether_a_state_was_loaded_or_not(tmp_path: Path) -> None:
     """Orders are found by sums over them, and every attempt at a batch must find the same."""
     *_, (_, (manifest,), _) = steps({**scripted(chain(3), CHAIN, plan="(a b c)"), "stateLocation": str(tmp_path)})
-    ((_, state),) = [kept for (location, _), kept in task._CACHE._states.items() if str(tmp_path) in location]
+    state = cache.of_worker().states()[-1]
     assert list(state.root.edges.items()) == list(edges_of(manifest.root.edges).items())
 
 
@@ -158,20 +157,18 @@ def test_what_was_learned_outlives_a_change_of_plan(tmp_path: Path) -> None:
     assert known.selectivity(1, 2) == pytest.approx(1 / 10, rel=0.2)
 
 
-def test_a_worker_that_has_missed_a_change_of_plan_and_back_reads_the_state_anew(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_worker_that_has_missed_a_change_of_plan_and_back_reads_the_state_anew(tmp_path: Path) -> None:
     """Results that were found again are in another order than those that the worker has."""
     scripts = {alias: [table(7 * n + ord(alias), 60, 60 * n, x=20, y=20) for n in range(6)] for alias in "abc"}
     expected = results_of(scripted(scripts, CHAIN, plan="(a b c)"), tmp_path / "one")
-    workers = task.StateCache(), task.StateCache()
+    workers = cache.StateCache(), cache.StateCache()
     start, found = None, []
     for worker, plan in [(0, "((a b) c)")] * 2 + [(1, "(a b c)"), (1, "((a b) c)")] + [(0, "((a b) c)")] * 2:
         current = reader(scripted(scripts, CHAIN, plan=plan, stateLocation=str(tmp_path / "two")))
-        monkeypatch.setattr(task, "_CACHE", workers[worker])
         start = start or current.initialOffset()
         end = current.latestOffset(start, ReadAllAvailable())
-        found += [b for partition in current.partitions(start, end) for b in current.read(partition)]
+        with cache.using(workers[worker]):
+            found += [b for partition in current.partitions(start, end) for b in current.read(partition)]
         start = end
     assert rows(pa.Table.from_batches(found, current.session.spec.schema)) == expected
 
@@ -183,7 +180,7 @@ STAR = """SELECT a.n AS an, b.n AS bn, c.n AS cn, d.n AS dn
 
 def changed(plans: list[str], state: Path, **options: str) -> Rows:
     """The results of a star join whose plan is the next one in every batch, and the last one to the end."""
-    task._CACHE.clear()
+    cache.of_worker().clear()
     scripts = {alias: [table(7 * n + ord(alias), 400, 400 * n, x=100) for n in range(5)] for alias in "abcd"}
     start, found = None, []
     while True:
@@ -257,7 +254,7 @@ def restarted(plan: str, state: Path, crash: bool = False, **budget: str) -> Row
 
     With a crash the first of the rest was run under the old condition, and committed, before Spark lost it.
     """
-    task._CACHE.clear()
+    cache.of_worker().clear()
     scripts, start, found = chain(6), None, []
     for condition in ["a.n < b.n"] * 3 + ["a.n > b.n"] * 3:
         current = reader(scripted(scripts, f"{CHAIN} AND {condition}", plan=plan, stateLocation=str(state), **budget))
@@ -268,7 +265,7 @@ def restarted(plan: str, state: Path, crash: bool = False, **budget: str) -> Row
         if crash and start["version"] == 3:
             for partition in current.partitions(start, current.latestOffset(start, ReadAllAvailable())):
                 list(current.read(partition))
-            task._CACHE.clear()
+            cache.of_worker().clear()
     return rows(pa.Table.from_batches(found, current.session.spec.schema))
 
 

@@ -1,5 +1,6 @@
 """Punctuations and constraints on runs that are long enough to tell: state stays flat, and results are duckdb's."""
 
+from contextlib import ExitStack
 from decimal import Decimal
 from pathlib import Path
 from typing import Any
@@ -12,7 +13,7 @@ from pyspark.sql.datasource import CaseInsensitiveDict
 from spark_mjoin import flush
 from spark_mjoin.doors.datasource import MJoinDataSource
 from spark_mjoin.driver.clock import IDLE_SECONDS
-from spark_mjoin.engine import batch as task
+from spark_mjoin.engine import cache
 from spark_mjoin.errors import OptionError, PromiseError, StateError
 from spark_mjoin.state.garbage import KEPT_VERSIONS
 from tests.clock import SetClock
@@ -166,19 +167,18 @@ def differential_a_loaded_state_is_the_one_that_was_left(tmp_path: Path, options
     def versions(name: str, forget: int) -> list[Any]:
         given = {alias: stream(seed, 10, text=text) for seed, alias in enumerate(NAMES)}
         run = Promising(given, STAR, tmp_path / name, **punctuated(**options))
-        kept: dict[int, Any] = {}
-        found = []
-        for number, _ in enumerate(run.steps()):
-            if forget == 1:
-                task._CACHE.clear()
-            elif forget > 1 and number % forget == 0:
-                held, kept = kept, dict(task._CACHE._states)
-                task._CACHE._states.clear()
-                task._CACHE._states.update(held)
-            (manifest,) = run.manifests()
-            figures = manifest.root
-            promised = figures.promises, [(s.end, s.crc32) for s in figures.promise_files]
-            found.append([figures.rows, figures.residency, figures.progress, promised])
+        kept, found = cache.StateCache(), []
+        with ExitStack() as worker:
+            for number, _ in enumerate(run.steps()):
+                if forget == 1:
+                    cache.of_worker().clear()
+                elif forget > 1 and number % forget == 0:
+                    kept, other = cache.of_worker(), kept
+                    worker.enter_context(cache.using(other))
+                (manifest,) = run.manifests()
+                figures = manifest.root
+                promised = figures.promises, [(s.end, s.crc32) for s in figures.promise_files]
+                found.append([figures.rows, figures.residency, figures.progress, promised])
         run.check()
         return found
 
@@ -420,7 +420,7 @@ def test_kept_promises_are_not_taken_for_broken_ones(tmp_path: Path) -> None:
 def test_batches_that_are_cut_off_are_made_up_for(tmp_path: Path) -> None:
     given = {alias: stream(seed, 8) for seed, alias in enumerate(NAMES)}
     whole = run(scripted(given, STAR, **punctuated()), tmp_path / "whole")
-    task._CACHE.clear()
+    cache.of_worker().clear()
     schedule = [LIMITED if b in (3, 5) else "ok" for b in range(8)]
     cut = run(scripted(given, STAR, **punctuated()), tmp_path / "cut", schedule)
     assert [rows(t) for t in cut] == [rows(t) if b not in (3, 5) else {} for b, t in enumerate(whole)]

@@ -17,7 +17,7 @@ import pyarrow as pa
 import pytest
 
 from spark_mjoin import flush
-from spark_mjoin.engine import batch as task
+from spark_mjoin.engine import cache
 from tests import scripted as scripts
 from tests.engine.test_overflow import Run
 from tests.harness import CRASH, OK, TORN, TWICE, Rows, rows, run, scripted
@@ -98,7 +98,7 @@ def options(given: Sequence[Stream], batches: int, more: Mapping[str, str]) -> d
 
 
 def engine(given: Sequence[Stream], batches: int, faults: Sequence[str] = (), **more: str) -> Rows:
-    task._CACHE.clear()
+    cache.of_worker().clear()
     with tempfile.TemporaryDirectory() as state:
         return rows(run(options(given, batches, more), Path(state), faults))
 
@@ -199,5 +199,5 @@ def test_punctuations_are_no_rows(tmp_path: Path) -> None:
             marked[name].append(pa.concat_tables(pieces))
     more: dict[str, Any] = {key: value for key, value in plain.items() if key.endswith("window")}
     punctuated = scripted(marked, plain["query"], **more, **{f"source.{name}.punctuation": "n < 0" for name in marked})
-    task._CACHE.clear()
+    cache.of_worker().clear()
     assert rows(run(punctuated, tmp_path)) == defined(given, 2)

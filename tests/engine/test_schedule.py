@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 
 from spark_mjoin.counts import BatchCounts
 from spark_mjoin.engine import arrival
+from spark_mjoin.engine.feed import Piece
 from spark_mjoin.engine.schedule import FIRST_ROWS, TURN_COST, merge
 from spark_mjoin.model import Array, Schedule
 from spark_mjoin.state.manifest import Manifests
@@ -34,8 +35,12 @@ def inputs_of(*sizes: list[int]) -> Inputs:
     return out
 
 
+def whole(inputs: Inputs) -> list[list[Piece]]:
+    return [[Piece.whole(number, batch) for batch in batches] for number, batches in enumerate(inputs)]
+
+
 def taken(schedule: Schedule, inputs: Inputs, version: int = 1) -> list[tuple[int, list[int]]]:
-    return [(number, batch.column("n").to_pylist()) for number, batch in merge(schedule, inputs, version)]
+    return [(p.input, p.rows.column("n").to_pylist()) for p in merge(schedule, whole(inputs), version)]
 
 
 def turns(schedule: Schedule, inputs: Inputs, version: int = 1) -> list[tuple[int, int]]:
@@ -82,10 +87,11 @@ def steps(sizes: list[int], quota: int, outside: int) -> list[tuple[int, int]]:
     """Turns in step, in which each row finds so many combinations outside a window for each row of its step."""
     counts, found, step = BatchCounts([0] * len(sizes)), list[tuple[int, int]](), 0
     inputs = inputs_of(*([size] for size in sizes))
-    for number, batch in merge(Schedule("in step", (), (quota,) * len(sizes)), inputs, 1, counts=counts, rows=sizes):
-        step = batch.num_rows if number == 0 else step
-        counts.work().outside += outside * batch.num_rows * step
-        found.append((number, batch.num_rows))
+    schedule = Schedule("in step", (), (quota,) * len(sizes))
+    for piece in merge(schedule, whole(inputs), 1, counts=counts, rows=sizes):
+        step = piece.size if piece.input == 0 else step
+        counts.work().outside += outside * piece.size * step
+        found.append((piece.input, piece.size))
     return found
 
 
@@ -122,8 +128,10 @@ def clustered_turns(quota: int, *keys: list[int | None]) -> list[list[int | None
     """The turns of an input that comes clustered; another one has a row for each turn, to tell them apart."""
     one = [pa.RecordBatch.from_pydict({"k": pa.array([0])})] * 20
     schedule = Schedule("priority", (0, 1), (quota, 1))
-    found = merge(schedule, [keyed(*keys)[0], one], 1, clusters={0: ["k"]})
-    turns = [[k for _, b in of for k in b["k"].to_pylist()] for n, of in groupby(found, key=lambda o: o[0]) if n == 0]
+    found = merge(schedule, whole([keyed(*keys)[0], one]), 1, clusters={0: ["k"]})
+    turns = [
+        [k for p in of for k in p.rows["k"].to_pylist()] for n, of in groupby(found, key=lambda p: p.input) if n == 0
+    ]
     assert [k for turn in turns for k in turn] == [k for of in keys for k in of]
     return turns
 
@@ -140,15 +148,15 @@ def by_value(quota: int, awaited: list[int] | None, *keys: list[int | None]) -> 
     """Batches of one input in which some keys are awaited from the first batch on, until they have come."""
     left = None if awaited is None else set(awaited)
 
-    def mask(number: int, batch: pa.RecordBatch) -> Array | None:
+    def mask(piece: Piece) -> Array | None:
         if not left:
             return None
-        found = np.array([k in left for k in batch["k"].to_pylist()], np.bool_)
-        left.difference_update(batch["k"].to_pylist())
+        found = np.array([k in left for k in piece.rows["k"].to_pylist()], np.bool_)
+        left.difference_update(piece.rows["k"].to_pylist())
         return found
 
     schedule = Schedule("sequential", (), (quota, quota), "value")
-    return [batch["k"].to_pylist() for _, batch in merge(schedule, keyed(*keys), 1, mask)]
+    return [piece.rows["k"].to_pylist() for piece in merge(schedule, whole(keyed(*keys)), 1, mask)]
 
 
 def test_awaited_rows_come_first_and_the_others_wait_for_the_end_of_the_turn() -> None:
@@ -208,10 +216,10 @@ def test_rows_that_are_awaited_come_first_and_the_others_are_counted(tmp_path: P
     with pytest.MonkeyPatch.context() as patch:
         insert = arrival.insert
 
-        def noted(state: OperatorState, number: int, batch: pa.RecordBatch, *rest: Any) -> tuple[int, int]:
+        def noted(state: OperatorState, number: int, piece: Piece, *rest: Any) -> tuple[int, int]:
             if state.spec.inputs[number].alias == "n":
-                taken.append(batch.column("sno").to_pylist())
-            return insert(state, number, batch, *rest)
+                taken.append(piece.rows.column("sno").to_pylist())
+            return insert(state, number, piece, *rest)
 
         patch.setattr(arrival, "insert", noted)
         results = run(options, tmp_path)

@@ -11,7 +11,7 @@ import pyarrow as pa
 import pytest
 
 from spark_mjoin.driver.loading import load
-from spark_mjoin.engine import batch as task
+from spark_mjoin.engine import cache
 from spark_mjoin.explaining import matching
 from spark_mjoin.explaining.advice import advised
 from spark_mjoin.explaining.explanation import explained
@@ -30,7 +30,7 @@ QUERY = "SELECT a.n AS an, b.n AS bn, c.n AS cn FROM a JOIN b ON a.k = b.k JOIN 
 def quick(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
     monkeypatch.setattr("tests.scripted.CHUNK_ROWS", 1000)
-    task._CACHE.clear()
+    cache.of_worker().clear()
 
 
 def stream(alias: str, near: bool, batches: int = 100) -> list[pa.Table]:

@@ -7,6 +7,7 @@ import pytest
 from spark_mjoin.config import Options
 from spark_mjoin.counts import BatchCounts
 from spark_mjoin.engine import arrival
+from spark_mjoin.engine.feed import Piece
 from spark_mjoin.flush.adaptive import Adaptive, expected_results, oldest_rows
 from spark_mjoin.flush.protocol import Residents
 from spark_mjoin.query.graph import plan_join
@@ -32,7 +33,7 @@ def arrive(state: OperatorState, input: int, keys: np.ndarray) -> int:
     counts, found = BatchCounts([0, 0, 0]), 0
     for part in np.array_split(keys, max(1, keys.size // 10)):
         batch = pa.RecordBatch.from_pydict({"k": part}, schema=SCHEMA)
-        combinations = arrival.arrive(state, input, batch, (0, 1), counts)
+        combinations = arrival.arrive(state, input, Piece.whole(input, batch), counts)
         found += sum(rows.num_rows for rows in arrival.results(state, iter(combinations)))
     return found
 

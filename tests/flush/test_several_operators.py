@@ -13,6 +13,7 @@ from spark_mjoin import flush
 from spark_mjoin.config import Options
 from spark_mjoin.counts import BatchCounts
 from spark_mjoin.engine import overflow
+from spark_mjoin.engine.feed import Piece
 from spark_mjoin.engine.pipeline import Pipeline
 from spark_mjoin.flush.protocol import Residents
 from spark_mjoin.model import Tree
@@ -48,7 +49,7 @@ class Joins:
     def arrive(self, *inputs: int, keys: np.ndarray = KEYS) -> "Joins":
         for input in inputs:
             rows = pa.RecordBatch.from_pydict(dict.fromkeys(self.schema.names, keys), schema=self.schema)
-            self.results = sum(b.num_rows for b in self.pipeline.arrivals([(input, rows)], (0, 1)))
+            self.results = sum(b.num_rows for b in self.pipeline.arrivals([Piece.whole(input, rows)]))
         return self
 
     def make_room(self, policy: str, share: float, busy: int | None = None) -> None:

@@ -10,6 +10,7 @@ import pytest
 from spark_mjoin.config import Options
 from spark_mjoin.counts import BatchCounts
 from spark_mjoin.engine import arrival
+from spark_mjoin.engine.feed import Piece
 from spark_mjoin.evidence import WorkCounts
 from spark_mjoin.join import operator
 from spark_mjoin.join.operator import materialise, pooled, produce
@@ -18,6 +19,7 @@ from spark_mjoin.model import JoinSpec
 from spark_mjoin.query.graph import plan_join
 from spark_mjoin.state import columns
 from spark_mjoin.state.operator import OperatorState
+from spark_mjoin.state.routing import ALL_SLOTS
 
 SCHEMA = pa.schema([("k", pa.int64()), ("j", pa.int64()), ("s", pa.string())])
 STAR = "SELECT a.k, b.s FROM a, b, c WHERE a.k = b.k AND b.k = c.k"
@@ -37,7 +39,7 @@ def table(keys: list[int], others: list[int] | None = None) -> pa.RecordBatch:
 
 def arrive(state: OperatorState, number: int, batch: pa.RecordBatch) -> tuple[int, WorkCounts]:
     counts = BatchCounts([0] * 3)
-    found = sum(len(bound[0]) for bound in arrival.arrive(state, number, batch, (0, 1), counts))
+    found = sum(len(bound[0]) for bound in arrival.arrive(state, number, Piece.whole(number, batch), counts))
     return found, counts.work()
 
 
@@ -85,9 +87,9 @@ def test_edges_count_what_probes_see() -> None:
 def test_an_inflating_join_comes_in_bounded_pieces(capacity: int, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(operator, "CHUNK_ROWS", capacity)
     state = OperatorState.alone(plan(STAR))
-    state.tables[1].append(arrival.admit(state.spec, 1, table([7] * 20), (0, 1)))
-    state.tables[2].append(arrival.admit(state.spec, 2, table([7] * 10), (0, 1)))
-    state.tables[0].append(arrival.admit(state.spec, 0, table([7] * 5), (0, 1)))
+    state.tables[1].append(arrival.admit(state.spec, 1, table([7] * 20), ALL_SLOTS))
+    state.tables[2].append(arrival.admit(state.spec, 2, table([7] * 10), ALL_SLOTS))
+    state.tables[0].append(arrival.admit(state.spec, 0, table([7] * 5), ALL_SLOTS))
     order = probe_order(state.spec, 0, [5, 20, 10])
     pieces = list(produce(state.spec, state.tables, 0, 5, order, WorkCounts()))
     assert max(len(piece[0]) for piece in pieces) <= capacity

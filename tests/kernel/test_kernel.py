@@ -13,6 +13,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from spark_mjoin.kernel import ALL_BITS, fast, slow
+from spark_mjoin.model import SLOTS
+from spark_mjoin.state.routing import Routing
 from tests.examples import examples
 
 TWINS = pytest.mark.parametrize("kernel", [fast, slow], ids=["fast", "slow"])
@@ -227,16 +229,16 @@ def differential_buckets_are_bits_of_the_hash(numbers: list[int], data: st.DataO
         assert out.tolist() == expected
 
 
-@given(words, st.integers(1, 5))
+@given(words, st.integers(1, 5) | st.just(SLOTS - 1))
 def differential_partitions_agree_and_cover_all_rows(numbers: list[int], partitions: int) -> None:
     hashes = np.empty(len(numbers), np.uint64)
     fast.hash_words(array(numbers), ALL_BITS, hashes)
     covered: list[int] = []
     for partition in range(partitions):
-        picked = {}
+        slots, picked = Routing(partitions).slots(partition), {}
         for kernel in (fast, slow):
             out = np.empty(len(numbers), np.int32)
-            count = kernel.select_partition(hashes, partitions, partition, out)
+            count = kernel.select_slots(hashes, SLOTS - 1, slots.first, slots.end, out)
             picked[kernel] = out[:count].tolist()
         assert picked[fast] == picked[slow]
         covered += picked[fast]
@@ -267,7 +269,7 @@ SIGNATURES = {
     "gather_offsets": (I64, I32, I32),
     "gather_bytes": (I64, U8, I32, I32, U8),
     "append_offsets": (I32, N, N, I64),
-    "select_partition": (U64, N, N, I32),
+    "select_slots": (U64, N, N, N, I32),
     "departed": (U8, I32, I32, I32, I32, I32),
     "inside_rows": (I64, I64, I64, I64, I64, B),
 }

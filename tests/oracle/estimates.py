@@ -8,7 +8,7 @@ from pathlib import Path
 import numpy as np
 import pyarrow as pa
 
-from spark_mjoin.engine import batch as task
+from spark_mjoin.engine import cache
 from tests import harness
 from tests.harness import ReadAllAvailable, reader
 from tests.oracle.shedding import decisions
@@ -111,7 +111,7 @@ class Batch:
 
 def run(options: dict[str, str], state: Path, script: tuple[tuple[int, ...], ...] | None = None) -> list[Batch]:
     """Every batch; the state is loaded anew in every third."""
-    task._CACHE.clear()
+    cache.of_worker().clear()
     with ExitStack() as stack:
         if script is not None:
             stack.enter_context(decisions(script))
@@ -124,7 +124,7 @@ def _batches(options: dict[str, str], state: Path) -> Iterator[Batch]:
     while (end := current.latestOffset(start, ReadAllAvailable())) != start:
         number += 1
         if number % 3 == 0:
-            task._CACHE.clear()
+            cache.of_worker().clear()
         found = sum(b.num_rows for p in current.partitions(start, end) for b in current.read(p))
         read = {alias: position["batch"] for alias, position in end["positions"].items()}
         yield Batch(found, current.reportLatestOffset()["metrics"], read)

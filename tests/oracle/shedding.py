@@ -4,6 +4,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 
+import numpy as np
 import pytest
 
 from spark_mjoin.driver import session
@@ -26,7 +27,7 @@ class Decided:
         out: list[bool] = []
         for batch, rows in enumerate(batches):
             parts = self.parts.get(batch + 1, ())
-            out += sampled(input, len(out), rows, parts[input] if parts else WHOLE).tolist()
+            out += sampled(input, np.arange(len(out), len(out) + rows), parts[input] if parts else WHOLE).tolist()
         return out
 
 

@@ -9,8 +9,8 @@ from hypothesis import strategies as st
 
 from spark_mjoin.join import operator
 from spark_mjoin.state.table import Table
-from tests.examples import examples
 from tests.oracle.cases import Case, cases
+from tests.oracle.examples import examples
 from tests.oracle.test_join import duckdb_rows
 from tests.oracle.test_overflow import overflow_rows, overflowing
 from tests.oracle.test_trees import tree_rows

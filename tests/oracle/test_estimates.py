@@ -12,8 +12,7 @@ import pytest
 from hypothesis import HealthCheck, event, given, settings
 from hypothesis import strategies as st
 
-from spark_mjoin.engine import batch as task
-from spark_mjoin.engine import sampling
+from spark_mjoin.engine import cache, sampling
 from spark_mjoin.model import WHOLE
 from tests import harness
 from tests.examples import FACTOR, examples
@@ -110,7 +109,7 @@ def differential_estimates_are_the_same_in_a_worker_that_has_to_load_the_state(
     kind = KINDS[name]
     options = harness.scripted(tables(kind, 7), kind.query, **options_of(kind))
     loads = run(options, tmp_path / "some", kind.script)
-    monkeypatch.setattr(task.StateCache, "take", lambda self, task: None)
+    monkeypatch.setattr(cache.StateCache, "take", lambda self, task: None)
     always = run(options, tmp_path / "all", kind.script)
     names = ("completeness", "estimatedRecall", "sampleBytes")
     assert [[b.metrics[n] for n in names] for b in loads] == [[b.metrics[n] for n in names] for b in always]

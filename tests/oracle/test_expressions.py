@@ -29,8 +29,9 @@ from spark_mjoin.query.graph import plan_join
 from spark_mjoin.query.sql import parse_statements
 from spark_mjoin.query.translate import Translator
 from tests.examples import FACTOR
+from tests.feeds import ALL_ROWS, OWN_ROWS
+from tests.harness import fed, run, scripted
 from tests.harness import rows as rows_of
-from tests.harness import run, scripted
 from tests.oracle.expressions import COLUMNS, LITERALS, ROWS, Generated, Generator, table, templates
 from tests.oracle.spark_answers import Answer, answers, row_by_row
 
@@ -43,6 +44,11 @@ NOT_HERE = (
     "not supported here"  # a value, seen only when it comes, for which Spark has an answer and the engine has none
 )
 KEPT = Path(os.environ.get("TMPDIR", "/tmp")) / "spark-mjoin-expressions"
+
+
+@pytest.fixture(autouse=True)
+def feed() -> None:
+    """Expressions are evaluated here without any; where keys are joined, the test goes through both kinds itself."""
 
 
 # --- the engine ------------------------------------------------------------------------------------------------
@@ -295,9 +301,13 @@ def oracle_generated_keys(evaluated: SparkSession, tmp_path: Path) -> None:
     differing = []
     for number, (condition, query) in enumerate(queries.items()):
         there = Counter(pair for pair, equal in zip(ids, said[number].values.to_pylist(), strict=True) if equal)
-        here = rows_of(run(scripted({alias: [rows] for alias, rows in tables.items()}, query), tmp_path / str(number)))
-        if here != there:
-            differing.append(f"{condition}\n    too many {list(here - there)[:3]}, missing {list(there - here)[:3]}")
+        options = scripted({alias: [rows] for alias, rows in tables.items()}, query, partitions="2")
+        for kind in (ALL_ROWS, OWN_ROWS):
+            with fed(kind):
+                here = rows_of(run(options, tmp_path / f"{number}-{kind}"))
+            if here != there:
+                wrong = f"too many {list(here - there)[:3]}, missing {list(there - here)[:3]}"
+                differing.append(f"{condition}, {kind}\n    {wrong}")
     assert sum(bool(s.values.true_count) for s in said[:-2]) > len(queries) / 8  # or nothing is shown
     if differing:
         fail(seed, "\n".join(differing))

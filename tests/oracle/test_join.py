@@ -8,13 +8,13 @@ import pytest
 from hypothesis import given
 
 from spark_mjoin import kernel
-from spark_mjoin.engine import batch as task
+from spark_mjoin.engine import cache
 from spark_mjoin.errors import OptionError
 from spark_mjoin.join import operator
 from spark_mjoin.kernel import slow
-from tests.examples import examples
 from tests.harness import ABANDONED, LIMITED, Rows, duckdb_join, reader, rows, run, scripted
 from tests.oracle.cases import Case, cases
+from tests.oracle.examples import examples
 
 
 def duckdb_rows(case: Case, upto: int | None = None) -> Rows:
@@ -32,7 +32,7 @@ def mjoin_rows(case: Case) -> Rows:
 @pytest.fixture(params=["1", "40k"], ids=["nothing stays in memory", "overflow"])
 def overflow(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("SPARK_MJOIN_MEMORY", request.param)
-    task._CACHE.clear()
+    cache.of_worker().clear()
 
 
 @pytest.fixture(params=[("64", 1), ("1", operator.FEW_CANDIDATES)], ids=["rounds", "collisions"])
@@ -41,7 +41,7 @@ def probing(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> 
     bits, few = request.param
     monkeypatch.setenv("SPARK_MJOIN_HASH_BITS", bits)
     monkeypatch.setattr(operator, "FEW_CANDIDATES", few)
-    task._CACHE.clear()
+    cache.of_worker().clear()
 
 
 @pytest.mark.usefixtures("probing")

@@ -12,14 +12,14 @@ from hypothesis import strategies as st
 
 from spark_mjoin import metrics
 from spark_mjoin.counts import Standing
-from spark_mjoin.engine import batch as task
+from spark_mjoin.engine import cache
 from spark_mjoin.evidence import Taken
 from spark_mjoin.explaining import explain
 from spark_mjoin.join.rendering import identifier, qualified
 from spark_mjoin.state.manifest import Manifest
-from tests.examples import examples
 from tests.harness import CRASH, OK, ReadAllAvailable, duckdb_join, reader, rows, run, scripted
 from tests.manifests import manifest
+from tests.oracle.examples import examples
 
 OURS = [
     "__arrived", "arrived", "column k", "made key k", "key k", "key `k`", "key (k + 0)", "row number", "row number'",
@@ -96,7 +96,7 @@ def check(aliases: list[str], columns: list[list[str]], key: str, options: dict[
         source: [table.rename_columns(names) for table in script]
         for source, names, script in zip(sources, columns, plain, strict=True)
     }
-    task._CACHE.clear()
+    cache.of_worker().clear()
     given = scripted(scripts, sql(sources, aliases, columns, key), **options)
     found = run(given, root, [OK, CRASH, CRASH])
     neutral = sql(sources, sources, [["c0", "c1", "c2"]] * len(aliases), key).replace("`", '"')
@@ -168,7 +168,7 @@ def test_a_state_is_found_again_when_a_source_has_a_new_column_with_the_name_of_
         wider = [pa.table({**more, **t.to_pydict()}) for t in script]
         found = []
         for known in (script, wider):
-            task._CACHE.clear()
+            cache.of_worker().clear()
             current = reader(scripted({"a": known, "b": known}, query, stateLocation=str(state), **window))
             end = current.latestOffset(start, ReadAllAvailable())
             found += [b for p in current.partitions(start, end) for b in current.read(p)]

@@ -15,6 +15,7 @@ from hypothesis import given
 from spark_mjoin.config import Options
 from spark_mjoin.counts import BatchCounts
 from spark_mjoin.engine import arrival
+from spark_mjoin.engine.feed import Piece
 from spark_mjoin.join import orders
 from spark_mjoin.join.orders import Probing, Targets
 from spark_mjoin.model import JoinSpec
@@ -23,9 +24,9 @@ from spark_mjoin.schema import canonical_schema
 from spark_mjoin.state.directory import Directory
 from spark_mjoin.state.manifest import Manifests
 from spark_mjoin.state.operator import OperatorState
-from tests.examples import examples
 from tests.harness import CRASH, OK, TORN, TWICE, ReadAllAvailable, Rows, duckdb_join, reader, rows, run, scripted
 from tests.oracle.cases import Case, cases
+from tests.oracle.examples import examples
 
 
 def valid_orders(spec: JoinSpec, origin: int) -> list[Targets]:
@@ -44,7 +45,7 @@ def joined(case: Case, spec: JoinSpec, probing: Probing) -> Rows:
         for number, input in enumerate(spec.inputs):
             script = case.scripts[spec.sources[input.source].alias]
             for batch in script[n].to_batches() if n < len(script) else []:
-                bounds = arrival.arrive(state, number, batch, (0, 1), counts, probing)
+                bounds = arrival.arrive(state, number, Piece.whole(number, batch), counts, probing=probing)
                 found += arrival.results(state, bounds)
     return rows(pa.Table.from_batches(found, spec.schema))
 

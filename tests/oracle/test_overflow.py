@@ -8,12 +8,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from spark_mjoin import flush
-from spark_mjoin.engine import batch as task
+from spark_mjoin.engine import cache
 from spark_mjoin.state import segments
 from spark_mjoin.state.residency import Residency
-from tests.examples import examples
 from tests.harness import ABANDONED, LIMITED, Rows, rows, run, scripted
 from tests.oracle.cases import Case, cases
+from tests.oracle.examples import examples
 from tests.oracle.test_join import duckdb_rows
 
 POLICIES = sorted(flush.REGISTRY)
@@ -37,7 +37,7 @@ def overflowing(draw: st.DrawFn, **kinds: object) -> tuple[Case, dict[str, str]]
 
 def overflow_rows(case: Case, options: dict[str, str], hash_bits: str = "64", general: bool = False) -> Rows:
     """What a join gives. general: by the rule for rows that leave memory one by one, even if they leave in epochs."""
-    task._CACHE.clear()
+    cache.of_worker().clear()
     everything = scripted(case.scripts, case.query, partitions=str(case.partitions), **options)
     with tempfile.TemporaryDirectory() as state, pytest.MonkeyPatch.context() as patch:
         patch.setattr(segments, "RUN_ROWS", 1)  # arrivals are written in runs, few as the rows are

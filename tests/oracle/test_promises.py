@@ -16,12 +16,12 @@ from hypothesis import event, given
 from hypothesis import strategies as st
 
 from spark_mjoin import flush
-from spark_mjoin.engine import arrival
-from spark_mjoin.engine import batch as task
+from spark_mjoin.engine import arrival, cache
+from spark_mjoin.engine.feed import Piece
 from spark_mjoin.state.manifest import Manifests
 from spark_mjoin.state.operator import OperatorState
-from tests.examples import examples
 from tests.harness import ReadAllAvailable, Rows, reader, rows, run, scripted
+from tests.oracle.examples import examples
 from tests.oracle.promises import (
     CHAIN,
     EXACT_FAULTS,
@@ -59,7 +59,7 @@ def engine(case: PromiseCase, room: str = REMEMBERED, **options: str) -> list[pa
 
 
 def engine_in(state: Path, case: PromiseCase, room: str, **options: str) -> list[pa.Table]:
-    task._CACHE.clear()
+    cache.of_worker().clear()
     with room_for_promises(room, options) as given:
         return run(scripted(case.scripts(), case.query(), **case.options(), **given), state, case.schedule)
 
@@ -231,10 +231,10 @@ def oracle_a_row_that_has_left_is_never_needed(room: str, data: st.DataObject, c
 
     insert, drop, drop_last = arrival.insert, OperatorState.drop, OperatorState.drop_last
 
-    def counted(state: OperatorState, number: int, batch: pa.RecordBatch, *rest: Any) -> Any:
-        if batch.schema.get_field_index("n") >= 0:
-            arrived[number] += batch.num_rows - batch.column("n").null_count
-        return insert(state, number, batch, *rest)
+    def counted(state: OperatorState, number: int, piece: Piece, *rest: Any) -> Any:
+        if piece.rows.schema.get_field_index("n") >= 0:
+            arrived[number] += piece.rows.num_rows - piece.rows.column("n").null_count
+        return insert(state, number, piece, *rest)
 
     def dropped(state: OperatorState, number: int, gone: Any, on_disk: Any = None) -> int:
         check(number, set(), names(state, number, 0, gone))
@@ -254,7 +254,7 @@ def oracle_a_row_that_has_left_is_never_needed(room: str, data: st.DataObject, c
         patch.setattr(arrival, "insert", counted)
         patch.setattr(OperatorState, "drop", dropped)
         patch.setattr(OperatorState, "drop_last", dropped_last)
-        task._CACHE.clear()
+        cache.of_worker().clear()
         everything = scripted(case.scripts(), case.query(), stateLocation=state, **case.options(), **budget)
         current = reader(everything)
         start = current.initialOffset()

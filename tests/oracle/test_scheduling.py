@@ -10,10 +10,10 @@ from pathlib import Path
 from hypothesis import given
 from hypothesis import strategies as st
 
-from spark_mjoin.engine import batch as task
-from tests.examples import examples
+from spark_mjoin.engine import cache
 from tests.harness import ABANDONED, LIMITED, ReadAllAvailable, Rows, reader, rows, run, scripted
 from tests.oracle.cases import Case, cases
+from tests.oracle.examples import examples
 from tests.oracle.promises import EXACT_FAULTS as FAULTS_WITH_PROMISES
 from tests.oracle.promises import PromiseCase, promise_cases
 from tests.oracle.test_join import duckdb_rows
@@ -29,7 +29,7 @@ IN_TIME = sizes([1, 2, 5, 20]).filter(lambda window: window is None or window[0]
 
 
 def scheduled_rows(case: Case, options: dict[str, str]) -> Rows:
-    task._CACHE.clear()
+    cache.of_worker().clear()
     everything = scripted(case.scripts, case.query, partitions=str(case.partitions), **options)
     with tempfile.TemporaryDirectory() as state:
         return rows(run(everything, Path(state), case.schedule))
@@ -71,7 +71,7 @@ def oracle_windows_in_time_do_not_depend_on_the_schedule(
 ) -> None:
     memory = data.draw(st.sampled_from([{}, {"memory": "1"}, {"memory": "20k"}]))
     everything = scripted(case.scripts(), case.query(), **(case.options() | options | memory))
-    task._CACHE.clear()
+    cache.of_worker().clear()
     with tempfile.TemporaryDirectory() as state:
         tables = run(everything, Path(state), case.schedule)
     assert rows([t.select([f"n{i}" for i in range(len(case.inputs))]) for t in tables]) == case.results()
@@ -85,13 +85,13 @@ def differential_a_batch_that_is_read_again_gives_the_same_rows_in_the_same_orde
     """Whether the state is in the worker or loaded, and though the query is started again with other options."""
     case, overflow = given_case
     everything = scripted(case.scripts, case.query, partitions=str(case.partitions), **overflow)
-    task._CACHE.clear()
+    cache.of_worker().clear()
     with tempfile.TemporaryDirectory() as state:
         current = reader({**everything, **options, "stateLocation": state})
         start = current.initialOffset()
         while (end := current.latestOffset(start, ReadAllAvailable())) != start:
             first = [list(current.read(partition)) for partition in current.partitions(start, end)]
-            task._CACHE.clear()
+            cache.of_worker().clear()
             again = reader({**everything, "stateLocation": state})
             assert [list(again.read(partition)) for partition in again.partitions(start, end)] == first
             start = end

@@ -12,9 +12,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from spark_mjoin.engine import batch as task
+from spark_mjoin.engine import cache
 from spark_mjoin.model import WHOLE
-from tests.examples import examples
 from tests.harness import (
     ABANDONED,
     CRASH,
@@ -29,6 +28,7 @@ from tests.harness import (
     run,
     scripted,
 )
+from tests.oracle.examples import examples
 from tests.oracle.shedding import decisions
 from tests.oracle.windows import WindowCase, window_cases
 
@@ -40,7 +40,7 @@ SCRIPTS = st.lists(st.tuples(PARTS, PARTS, PARTS), min_size=1, max_size=5)
 @given(window_cases(faults=FAULTS), SCRIPTS)
 @examples(40)
 def oracle_with_windows_results_are_those_of_the_rows_that_are_let_in(case: WindowCase, script: list) -> None:
-    task._CACHE.clear()
+    cache.of_worker().clear()
     inputs = len(case.inputs)
     options = scripted(case.scripts(), case.query(), overflow="shed", **case.options())
     with tempfile.TemporaryDirectory() as state, decisions([parts[:inputs] for parts in script]) as decided:
@@ -66,7 +66,7 @@ def oracle_without_windows_results_are_those_of_the_rows_that_are_let_in(
     keys: list[list[list[int]]], script: list, schedule: list[str], data: st.DataObject
 ) -> None:
     """In trees of joins and in partitions too; batches that no task came to the end of let in what was decided."""
-    task._CACHE.clear()
+    cache.of_worker().clear()
     plan = data.draw(st.sampled_from(["(r0 r1 r2)", "((r0 r1) r2)", "((r0 r2) r1)"]))
     tables, numbers = {}, [0, 0, 0]
     for i, of in enumerate(keys):
@@ -123,7 +123,7 @@ def batches_of(options: dict[str, str], state: Path) -> list[tuple[int, dict[str
     start, out = current.initialOffset(), []
     while (end := current.latestOffset(start, ReadAllAvailable())) != start:
         if len(out) % 2:
-            task._CACHE.clear()
+            cache.of_worker().clear()
         found = sum(b.num_rows for p in current.partitions(start, end) for b in current.read(p))
         out.append((found, current.reportLatestOffset()["metrics"]))
         start = json.loads(json.dumps(end))

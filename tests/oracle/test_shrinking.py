@@ -21,8 +21,8 @@ from pyspark.sql.datasource import CaseInsensitiveDict
 from spark_mjoin.config import Options
 from spark_mjoin.counts import BatchCounts
 from spark_mjoin.doors.datasource import MJoinDataSource
-from spark_mjoin.engine import arrival
-from spark_mjoin.engine import batch as task
+from spark_mjoin.engine import arrival, cache
+from spark_mjoin.engine.feed import Piece
 from spark_mjoin.engine.retention import expiry, shrinking
 from spark_mjoin.engine.retention.shrinking import divided
 from spark_mjoin.errors import StateError
@@ -31,8 +31,8 @@ from spark_mjoin.query.graph import plan_join
 from spark_mjoin.state.manifest import Manifests
 from spark_mjoin.state.operator import OperatorState
 from spark_mjoin.state.progress import Progress
-from tests.examples import examples
 from tests.harness import ABANDONED, CRASH, OK, TORN, TWICE, ReadAllAvailable, Rows, reader, rows, run, scripted
+from tests.oracle.examples import examples
 from tests.oracle.shedding import decisions
 from tests.oracle.windows import WindowCase, window_cases
 
@@ -93,7 +93,7 @@ def wanted(case: WindowCase) -> Rows:
 @examples(60)
 def oracle_results_are_those_of_the_rows_that_are_left(case: WindowCase, memory: str, parts: tuple[float, ...]) -> None:
     case = replace(case, partitions=1)
-    task._CACHE.clear()
+    cache.of_worker().clear()
     columns = [f"n{i}" for i in range(len(case.inputs))]
     options = scripted(case.scripts(), case.query(), overflow="shrink", memory=memory, **case.options())
     script = [EVERYTHING[: len(columns)]]
@@ -110,7 +110,7 @@ def oracle_results_are_those_of_the_rows_that_are_left(case: WindowCase, memory:
 @given(window_cases(faults=(CRASH, TORN, TWICE), windows=WINDOWS, star_only=True), MEMORY)
 @examples(25)
 def oracle_partitions_together_give_no_more_than_there_is(case: WindowCase, memory: str) -> None:
-    task._CACHE.clear()
+    cache.of_worker().clear()
     columns = [f"n{i}" for i in range(len(case.inputs))]
     options = scripted(case.scripts(), case.query(), overflow="shrink", memory=memory, **case.options())
     with tempfile.TemporaryDirectory() as state:
@@ -124,7 +124,7 @@ def metered(options: dict[str, str], state: Path) -> list[tuple[int, dict[str, s
     start, out = current.initialOffset(), []
     while (end := current.latestOffset(start, ReadAllAvailable())) != start:
         if len(out) % 2:
-            task._CACHE.clear()
+            cache.of_worker().clear()
         found = sum(b.num_rows for p in current.partitions(start, end) for b in current.read(p))
         out.append((found, current.reportLatestOffset()["metrics"]))
         start = end
@@ -324,7 +324,7 @@ def test_what_is_in_memory_is_what_a_state_that_is_loaded_would_have() -> None:
 
     def arrive(times: list[int]) -> None:
         rows = pa.RecordBatch.from_pydict({"k": list(range(len(times))), "ts": times}, schema=schema)
-        arrival.insert(state, 0, rows, (0, 1), counts)
+        arrival.insert(state, 0, Piece.whole(0, rows), counts)
 
     arrive(list(range(100, 200)))
     shrinking.make_room(state, Room(state.nbytes() // 2, (1.0, 0.0)), counts)

@@ -14,15 +14,15 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from spark_mjoin.driver.choice import Planner
-from spark_mjoin.engine import batch as task
+from spark_mjoin.engine import cache
 from spark_mjoin.join import orders
 from spark_mjoin.model import JoinSpec, Tree
 from spark_mjoin.plan import Plan
 from spark_mjoin.query.tree import is_connected, parse, render
-from tests.examples import examples
 from tests.harness import ABANDONED, CRASH, LIMITED, OK, TORN, Rows, consume, reader, rows, run, scripted
 from tests.harness import ReadAllAvailable as Everything
 from tests.oracle.cases import Case, cases
+from tests.oracle.examples import examples
 from tests.oracle.test_join import duckdb_rows
 from tests.oracle.test_overflow import overflowing
 
@@ -46,7 +46,7 @@ def spec_of(case: Case) -> JoinSpec:
 
 
 def tree_rows(case: Case, seed: int, **options: str) -> Rows:
-    task._CACHE.clear()
+    cache.of_worker().clear()
     everything = scripted(
         case.scripts, case.query, plan=any_tree(spec_of(case), seed), partitions=str(case.partitions), **options
     )
@@ -59,24 +59,16 @@ def changing_rows(case: Case, seeds: list[int], **options: str) -> Rows:
 
     Each batch runs in one of two workers, which have seen different batches before.
     """
-    with tempfile.TemporaryDirectory() as state, pytest.MonkeyPatch.context() as patch:
-        workers = task.StateCache(), task.StateCache()
-        patch.setattr(task, "_CACHE", workers[0])
-        return rows(list(_changing(case, seeds, workers, patch, {**options, "stateLocation": state})))
+    with tempfile.TemporaryDirectory() as state:
+        return rows(list(_changing(case, seeds, {**options, "stateLocation": state})))
 
 
-def _changing(
-    case: Case,
-    seeds: list[int],
-    workers: tuple[task.StateCache, ...],
-    patch: pytest.MonkeyPatch,
-    options: dict[str, str],
-) -> Iterator[pa.Table]:
+def _changing(case: Case, seeds: list[int], options: dict[str, str]) -> Iterator[pa.Table]:
     spec, start, batch = spec_of(case), None, 0
+    workers = cache.StateCache(), cache.StateCache()
     while True:
         seed = seeds[batch % len(seeds)]
         plan = any_tree(spec, seed // 2)
-        patch.setattr(task, "_CACHE", workers[seed % 2])
         everything = scripted(case.scripts, case.query, plan=plan, partitions=str(case.partitions), **options)
         current = reader(everything)
         start = current.initialOffset() if start is None else start
@@ -84,13 +76,14 @@ def _changing(
         if end == start:
             return
         fault = case.schedule[batch] if batch < len(case.schedule) else OK
-        if fault in (CRASH, TORN):
-            for partition in current.partitions(start, end):
-                consume(current.read(partition), None if fault == CRASH else 1)
-            for worker in workers:
-                worker.clear()
-            current = reader(everything)
-        found = [b for partition in current.partitions(start, end) for b in current.read(partition)]
+        with cache.using(workers[seed % 2]):
+            if fault in (CRASH, TORN):
+                for partition in current.partitions(start, end):
+                    consume(current.read(partition), None if fault == CRASH else 1)
+                for worker in workers:
+                    worker.clear()
+                current = reader(everything)
+            found = [b for partition in current.partitions(start, end) for b in current.read(partition)]
         yield pa.Table.from_batches(found, current.session.spec.schema)
         start, batch = end, batch + 1
 
@@ -140,7 +133,7 @@ def chosen_rows(case: Case, seed: int, **options: str) -> Rows:
             return before.tree, "as it was"
         return parse(any_tree(spec, chance.randrange(10**6)), spec), "chance"
 
-    task._CACHE.clear()
+    cache.of_worker().clear()
     everything = scripted(case.scripts, case.query, partitions=str(case.partitions), **options)
     with tempfile.TemporaryDirectory() as state, pytest.MonkeyPatch.context() as patch:
         patch.setattr(Planner, "tree", tree)

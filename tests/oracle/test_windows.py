@@ -11,13 +11,13 @@ from hypothesis import event, given
 from hypothesis import strategies as st
 
 from spark_mjoin import flush
-from spark_mjoin.engine import batch as task
+from spark_mjoin.engine import cache
 from spark_mjoin.model import Array
 from spark_mjoin.state.buckets import of_hashes
 from spark_mjoin.state.columns import hash_array
 from spark_mjoin.state.progress import Progress
-from tests.examples import examples
 from tests.harness import ABANDONED, ReadAllAvailable, Rows, reader, rows, run, scripted
+from tests.oracle.examples import examples
 from tests.oracle.windows import EXACT_FAULTS, EXTREME, TIGHT, WindowCase, at_the_ends_of_time, window_cases
 
 POLICIES = sorted(flush.REGISTRY)
@@ -25,7 +25,7 @@ ALL_IN_TIME = st.tuples(st.just("time"), st.sampled_from([1, 2, 3, 5]))
 
 
 def engine_rows(case: WindowCase, **options: str) -> Rows:
-    task._CACHE.clear()
+    cache.of_worker().clear()
     everything = scripted(case.scripts(), case.query(), **case.options(), **options)
     with tempfile.TemporaryDirectory() as state:
         tables = run(everything, Path(state), case.schedule)
@@ -106,7 +106,7 @@ def oracle_a_row_that_was_dropped_is_never_needed(data: st.DataObject, case: Win
     with pytest.MonkeyPatch.context() as patch, tempfile.TemporaryDirectory() as state:
         drop = Progress.drop
         patch.setattr(Progress, "drop", lambda self, *given: (check(self, *given), drop(self, *given)))
-        task._CACHE.clear()
+        cache.of_worker().clear()
         everything = scripted(case.scripts(), case.query(), stateLocation=state, **case.options(), **options)
         current = reader(everything)
         start = current.initialOffset()
@@ -125,7 +125,7 @@ def oracle_results_are_not_older_than_the_delay_that_is_documented(case: WindowC
     """docs/windows.md: what `withWatermark` needs downstream, for the event time of each input."""
     case = replace(case, payload=True)
     everything = scripted(case.scripts(), case.query(), **case.options())
-    task._CACHE.clear()
+    cache.of_worker().clear()
     with tempfile.TemporaryDirectory() as state:
         tables = run(everything, Path(state))
     for i, own in enumerate(case.inputs):

@@ -12,7 +12,7 @@ import pytest
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.streaming.datasource import ReadAllAvailable
 
-from spark_mjoin.engine import batch as task
+from spark_mjoin.engine import cache
 from spark_mjoin.state.manifest import parsed
 from tests.harness import Rows, consume, reader, rows
 from tests.spark.joins import STAR, FileJoin, arrivals
@@ -280,4 +280,4 @@ def test_a_bad_row_stops_the_query_and_leaves_it_repairable(
 
 @pytest.fixture(autouse=True)
 def no_state_of_other_tests() -> None:
-    task._CACHE.clear()
+    cache.of_worker().clear()

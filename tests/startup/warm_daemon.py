@@ -20,14 +20,17 @@ def load() -> None:
     from pyspark.sql.datasource import CaseInsensitiveDict
 
     from spark_mjoin.doors.datasource import MJoinDataSource
-    from spark_mjoin.engine import batch as task
+    from spark_mjoin.engine import batch
+    from spark_mjoin.engine.cache import StateCache
+    from spark_mjoin.engine.feed import AllRows
 
     options = {"query": "SELECT a.stringu1, b.unique2 FROM a JOIN b ON a.unique1 = b.unique1"}
     for alias in "ab":
         options |= {f"source.{alias}.format": "wisconsin", f"source.{alias}.rows": "100"}
     source = MJoinDataSource(CaseInsensitiveDict(options))
     (partition,) = source.reader(source.schema()).partitions()
-    assert sum(batch.num_rows for batch in task.run(partition.task, "warm")) == 100
+    found = batch.run(partition.task, AllRows.of(partition.task), "warm", StateCache())
+    assert sum(rows.num_rows for rows in found) == 100
 
 
 if sys.argv[1:] == ["pyspark.worker"]:  # Spark has a daemon for each kind of its processes; this kind has the engine

@@ -9,23 +9,23 @@ from spark_mjoin.state.admitted import MOST_COHORTS, Admitted, sampled
 
 @pytest.mark.parametrize("parts", [1, WHOLE // 1000, WHOLE // 3, WHOLE - 1])
 def test_a_sample_has_its_size_and_does_not_depend_on_how_rows_are_cut(parts: int) -> None:
-    whole = sampled(1, 0, 200_000, parts)
+    whole = sampled(1, np.arange(200_000), parts)
     spread = 5 * np.sqrt(200_000 * (parts / WHOLE) * (1 - parts / WHOLE)) + 1
     assert abs(int(whole.sum()) - 200_000 * parts / WHOLE) < spread
-    cut = [sampled(1, first, min(777, 200_000 - first), parts) for first in range(0, 200_000, 777)]
+    cut = [sampled(1, np.arange(first, min(first + 777, 200_000)), parts) for first in range(0, 200_000, 777)]
     assert np.array_equal(np.concatenate(cut), whole)
 
 
 def test_samples_of_inputs_are_independent_and_larger_ones_contain_smaller_ones() -> None:
-    a, b = sampled(0, 0, 200_000, WHOLE // 2), sampled(1, 0, 200_000, WHOLE // 2)
+    a, b = sampled(0, np.arange(200_000), WHOLE // 2), sampled(1, np.arange(200_000), WHOLE // 2)
     assert abs(int((a & b).sum()) - 50_000) < 1_000
-    assert not (sampled(0, 0, 200_000, WHOLE // 4) & ~a).any()
-    assert sampled(0, 0, 1000, WHOLE).all()
+    assert not (sampled(0, np.arange(200_000), WHOLE // 4) & ~a).any()
+    assert sampled(0, np.arange(1000), WHOLE).all()
 
 
 @pytest.mark.parametrize("period", [2, 7, 64, 100])
 def test_no_period_of_the_input_shows_in_a_sample(period: int) -> None:
-    kept = sampled(0, 0, 100_000 * period, WHOLE // 4)
+    kept = sampled(0, np.arange(100_000 * period), WHOLE // 4)
     for phase in range(min(period, 5)):
         assert abs(int(kept[phase::period].sum()) - 25_000) < 800
 

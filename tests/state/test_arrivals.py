@@ -13,6 +13,7 @@ from spark_mjoin import flush
 from spark_mjoin.config import Options
 from spark_mjoin.counts import BatchCounts
 from spark_mjoin.engine import overflow
+from spark_mjoin.engine.feed import Piece
 from spark_mjoin.engine.pipeline import Pipeline
 from spark_mjoin.model import JoinSpec
 from spark_mjoin.plan import Overflow, Plan
@@ -210,7 +211,7 @@ class Driven:
         pipeline = Pipeline(self.state, self.store, plan, self.version, "x", counts, lambda: 0.0, lambda state: None)
         for input in range(3):
             batch = some_rows(self.schema, 3 * self.version + input, rows, keys=50 if rows < 100 else 1 << 40)
-            for _ in pipeline.arrivals([(input, batch)], (0, 1)):
+            for _ in pipeline.arrivals([Piece.whole(input, batch)]):
                 pass
         if policy is not None:
             limit = Overflow(self.state.nbytes() * 4 // 5, policy, blocking_rows=0, fuel_bytes=1)

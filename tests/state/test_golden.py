@@ -13,7 +13,7 @@ from pathlib import Path
 import pyarrow as pa
 import pytest
 
-from spark_mjoin.engine import batch as task
+from spark_mjoin.engine import cache
 from spark_mjoin.state.checked_json import FORMAT
 from spark_mjoin.state.manifest import Manifests
 from tests.harness import ReadAllAvailable, reader, rows, scripted
@@ -59,7 +59,7 @@ def options(state: Path, kind: str) -> dict[str, str]:
 
 def step(state: Path, start: dict, kind: str) -> tuple[dict, pa.Table]:
     """One batch from an offset; the next offset and the results."""
-    task._CACHE.clear()
+    cache.of_worker().clear()
     current = reader(options(state, kind))
     end = current.latestOffset(start, ReadAllAvailable())
     produced = [b for partition in current.partitions(start, end) for b in current.read(partition)]

@@ -12,6 +12,8 @@ import pyarrow as pa
 import pytest
 
 from spark_mjoin.engine import batch as task
+from spark_mjoin.engine import cache
+from spark_mjoin.engine.feed import AllRows
 from spark_mjoin.state import garbage
 from spark_mjoin.state.directory import Directory
 from spark_mjoin.state.manifest import Manifests
@@ -26,7 +28,7 @@ def test_state_on_an_fsspec_file_system(memory: str) -> None:
     options = scripted({"a": script, "b": script}, QUERY, stateLocation="memory://mjoin-test/state")
     if memory:
         options["memory"] = memory
-    task._CACHE.clear()
+    cache.of_worker().clear()
     try:
         found = rows(run(options, Path("unused"), [OK, CRASH, OK, TWICE, OK, CRASH]))
         names = [path.rsplit("/", 1)[-1] for path in fsspec.filesystem("memory").find("mjoin-test")]
@@ -52,13 +54,11 @@ def test_a_manifest_that_another_attempt_replaces(
     monkeypatch.setattr(os, "link", _no_links)
     script = [pa.table({"k": [i, i + 1], "v": ["", ""]}) for i in range(6)]
     current = reader(scripted({"a": script, "b": script}, QUERY, stateLocation=location))
-    of_a, of_b = task.StateCache(), task.StateCache()
+    of_a, of_b = cache.StateCache(), cache.StateCache()
     start = current.initialOffset()
 
-    def attempt(job: task.PartitionTask, name: str, cache: task.StateCache) -> int:
-        with monkeypatch.context() as worker:
-            worker.setattr(task, "_CACHE", cache)
-            return sum(batch.num_rows for batch in task.run(job, name * 32))
+    def attempt(job: task.PartitionTask, name: str, states: cache.StateCache) -> int:
+        return sum(batch.num_rows for batch in task.run(job, AllRows.of(job), name * 32, states))
 
     def slow(job: task.PartitionTask) -> None:
         with monkeypatch.context() as other:
@@ -87,7 +87,7 @@ def test_a_manifest_that_another_attempt_replaces(
         if version in (2, 3):
             raced(partition.task)
         else:
-            assert attempt(partition.task, "a", of_a if version < 5 else task.StateCache()) == expected
+            assert attempt(partition.task, "a", of_a if version < 5 else cache.StateCache()) == expected
         start = end
 
 

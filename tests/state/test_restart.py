@@ -9,7 +9,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from spark_mjoin.engine import batch as task
+from spark_mjoin.engine import cache
 from spark_mjoin.errors import SourceError, StateError
 from spark_mjoin.state.manifest import Segment
 from spark_mjoin.state.segments import FAN_OUT, LARGE_BYTES, place
@@ -29,7 +29,7 @@ class Query:
 
     def restart(self, batches: int = 1, **changed: str) -> list[tuple]:
         """Run some batches in a fresh process, as far as this one can be; the rows that came out."""
-        task._CACHE.clear()
+        cache.of_worker().clear()
         current = reader({**self.options, **changed})
         found: list[tuple] = []
         for _ in range(batches):
@@ -39,7 +39,7 @@ class Query:
 
     def again(self, **changed: str) -> list[tuple]:
         """Run the last batch once more, in a fresh process."""
-        task._CACHE.clear()
+        cache.of_worker().clear()
         return self._last(reader({**self.options, **changed}))
 
     def _last(self, current: Any) -> list[tuple]:

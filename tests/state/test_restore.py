@@ -18,7 +18,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from spark_mjoin.engine import batch as task
+from spark_mjoin.engine import cache
 from spark_mjoin.errors import StateError
 from tests.examples import examples
 from tests.harness import ReadAllAvailable, Rows, duckdb_join, reader, rows, scripted
@@ -55,7 +55,7 @@ class Life:
         self.aliases = "abc" if self.query == THREE else "ab"
         script = {alias: [self._rows(alias, batch) for batch in range(BATCHES)] for alias in self.aliases}
         self.options = scripted(script, self.query, stateLocation=str(self.root / "state"), **options)
-        self.workers = [task.StateCache() for _ in range(WORKERS)]
+        self.workers = [cache.StateCache() for _ in range(WORKERS)]
         self.reader = reader(self.options)
         self.offsets = [self.reader.initialOffset()]
 
@@ -78,8 +78,8 @@ class Life:
     def _read(self, workers: tuple[int, ...]) -> Rows:
         found: Rows = Counter()
         for partition, worker in zip(self.reader.partitions(*self.offsets[-2:]), workers, strict=False):
-            task._CACHE = self.workers[worker]
-            found += rows(pa.Table.from_batches(self.reader.read(partition), self.reader.session.spec.schema))
+            with cache.using(self.workers[worker]):
+                found += rows(pa.Table.from_batches(self.reader.read(partition), self.reader.session.spec.schema))
         return found
 
     def back_up(self) -> None:
@@ -134,11 +134,6 @@ class Life:
         for _ in range(5 * BATCHES):
             self.batch((1, 2))
         assert sum(self.sink, Counter()) == self.expected()
-
-
-@pytest.fixture(autouse=True)
-def own_cache(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(task, "_CACHE", task.StateCache())
 
 
 WORKER = st.integers(0, WORKERS - 1)

@@ -11,7 +11,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from spark_mjoin.engine import batch as task
+from spark_mjoin.engine import cache
 from spark_mjoin.errors import StateError
 from spark_mjoin.evidence import edges_of, kept_edges
 from spark_mjoin.query.tree import layout
@@ -143,7 +143,7 @@ def damage_remove(path: Path) -> None:
 @pytest.mark.parametrize("kind", ["rows-", "version-"])
 def test_damage_is_found_and_named(tmp_path: Path, kind: str, damage: Callable[[Path], None]) -> None:
     run(options(3), tmp_path)
-    task._CACHE.clear()
+    cache.of_worker().clear()
     victim = max(p for p in partition_directory(tmp_path).iterdir() if p.name.startswith(kind))
     healthy = victim.read_bytes()
     spec = reader({**options(3), "stateLocation": str(tmp_path)}).session.spec
@@ -267,7 +267,7 @@ def test_state_on_another_file_system() -> None:
     current = reader(run_options)
     start, produced = current.initialOffset(), []
     while (end := current.latestOffset(start, ReadAllAvailable())) != start:
-        task._CACHE.clear()  # every batch loads its state from the store
+        cache.of_worker().clear()  # every batch loads its state from the store
         for partition in current.partitions(start, end):
             produced += current.read(partition)
         start = end

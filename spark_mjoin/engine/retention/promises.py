@@ -17,16 +17,18 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from spark_mjoin.counts import BatchCounts, Promised
+from spark_mjoin.engine.feed import Piece
 from spark_mjoin.errors import PromiseError
 from spark_mjoin.join.completion import View
 from spark_mjoin.join.keys import decode
-from spark_mjoin.join.punctuations import Delivered, Said, read, separate
-from spark_mjoin.model import HIGH, LOW, MARK, Array, JoinSpec
+from spark_mjoin.join.punctuations import Delivered, Said, read
+from spark_mjoin.model import HIGH, LOW, MARK, Array, InputSpec, JoinSpec
 from spark_mjoin.state.buckets import BUCKETS
 from spark_mjoin.state.columns import valid_rows
 from spark_mjoin.state.keysets import FIRST, LAST, ByteSet, Keys, KeySet, WordSet, ordered
 from spark_mjoin.state.operator import OperatorState
 from spark_mjoin.state.promises import Classes, Promises
+from spark_mjoin.state.routing import ALL_SLOTS, Slots, of_numbers
 
 _NO_MORE = {
     "punctuation": "its key was promised not to come any more",
@@ -55,22 +57,24 @@ class Arriving:
 def arriving(
     state: OperatorState,
     number: int,
-    batch: pa.RecordBatch,
-    share: tuple[int, int],
+    piece: Piece,
+    slots: Slots,
     counts: BatchCounts,
     verify: str,
 ) -> Arriving:
-    """Split a batch into data and promises."""
-    spec, input = state.spec, state.spec.inputs[number]
-    marked, data = separate(input, batch)
-    said = None if marked is None else read(spec, number, batch, marked, share)
-    if said is not None and share[0] == 0:
-        counts.promised += Promised(punctuations=said.rows)
+    """Split a piece into data and promises. Every task gets all punctuations, so the owner of a slot counts each."""
+    spec, input, marked, data = state.spec, state.spec.inputs[number], piece.marked, piece.data()
+    said = None
+    if marked is not None:
+        said = read(spec, number, piece.rows, marked, slots)
+        own = slots.have(of_numbers(piece.all_numbers()[marked]))
+        counts.promised += Promised(punctuations=int(own.sum()))
     delivered = None
-    if input.clustered or input.ordered or verify != "off":
-        delivered = Delivered(spec, number, data, share)
+    if by_order(input, verify):
+        assert not piece.own, "such an input comes whole (engine.feed)"
+        delivered = Delivered(spec, number, data, slots)
     if delivered is not None and verify != "off":
-        at = np.arange(batch.num_rows) if marked is None else np.flatnonzero(~marked)
+        at = np.arange(data.num_rows) if marked is None else np.flatnonzero(~marked)
 
         def present(classes: Classes, keys: Keys) -> Array:
             there = View.of_table(spec, state.tables[number], np.zeros(BUCKETS, np.bool_))
@@ -78,7 +82,7 @@ def arriving(
             found = there.has(spec, classes, keys)
             return found if known is None else found | known.contains(keys)
 
-        broken = delivered.broken(state.promises, said, at, present)
+        broken = delivered.broken(state.promises, said, at, piece.data_numbers(), present)
         counts.promised += Promised(broken=len({int(row) for rows in broken.values() for row in rows}))
         if broken and verify == "fail":
             name, rows = min(broken.items(), key=lambda entry: int(entry[1][0]))
@@ -90,28 +94,33 @@ def arriving(
     return Arriving(number, data, said, delivered)
 
 
-def awaited(state: OperatorState, number: int, batch: pa.RecordBatch) -> Array | None:
-    """Which rows of a batch another input waits for: it has promised their keys, and is not done with them.
+def by_order(input: InputSpec, verify: str) -> bool:
+    """Whether what an input promises shows only in all its rows, one after the other: not in those of one task."""
+    return bool(input.clustered) or input.ordered is not None or (input.promising and verify != "off")
+
+
+def awaited(state: OperatorState, piece: Piece) -> Array | None:
+    """Which rows of a piece another input waits for: it has promised their keys, and is not done with them.
 
     None where none waits, or where the order of the rows is what their input promises. Punctuations are not awaited.
     """
-    input, promises = state.spec.inputs[number], state.promises
+    number, promises = piece.input, state.promises
+    input = state.spec.inputs[number]
     waiting = [n for n, promise in enumerate(promises.of) if n != number and promise.sets]
     if not waiting or input.clustered or input.ordered:
         return None
-    marked, data = separate(input, batch)
-    found = Delivered(state.spec, number, data, (0, 1)).awaited(promises, waiting)
-    if marked is None:
+    found = Delivered(state.spec, number, piece.data(), ALL_SLOTS).awaited(promises, waiting)
+    if piece.marked is None:
         return found
-    out = np.zeros(batch.num_rows, np.bool_)
-    out[~marked] = found
+    out = np.zeros(piece.rows.num_rows, np.bool_)
+    out[~piece.marked] = found
     return out
 
 
-def told(spec: JoinSpec, what: Sequence[tuple[Classes, KeySet]], share: tuple[int, int]) -> Iterator[pa.RecordBatch]:
+def told(spec: JoinSpec, what: Sequence[tuple[Classes, KeySet]], slots: Slots) -> Iterator[pa.RecordBatch]:
     """Punctuations of the output. Of several partitions, each tells the keys that only its own rows can have."""
     for classes, keys in what:
-        if share[1] > 1 and spec.star_class not in classes:
+        if not slots.is_all and spec.star_class not in classes:
             continue  # no partition knows it of the others
         columns = {MARK: pa.array([True])}
         if not classes:

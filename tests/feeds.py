@@ -1,0 +1,79 @@
+"""A feed of own rows: what an all-rows feed reads, divided among the tasks as something before them would.
+
+    ALL_ROWS    every task reads everything, as format("mjoin") does
+    OWN_ROWS    a task gets the rows of its slots, with their numbers, and all punctuations
+
+Data rows that have no key to go by (a filter drops them, or the key is NULL) come to the owner of their number's slot.
+An input that promises something by the order of its rows comes whole.
+"""
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, replace
+
+import numpy as np
+import pyarrow as pa
+
+from spark_mjoin.engine.feed import AllRows, Feed, Piece
+from spark_mjoin.engine.retention.promises import by_order
+from spark_mjoin.join.expressions import evaluate, holds
+from spark_mjoin.join.keys import encode
+from spark_mjoin.model import Array, JoinSpec, Position
+from spark_mjoin.state.columns import hash_array
+from spark_mjoin.state.routing import Routing, of_hashes, of_numbers
+from spark_mjoin.task import PartitionTask
+
+ALL_ROWS, OWN_ROWS = "all rows", "own rows"
+
+
+def feed_of(kind: str, task: PartitionTask) -> Feed:
+    everything = AllRows.of(task)
+    return everything if kind == ALL_ROWS else OwnRows(task, everything)
+
+
+@dataclass(frozen=True)
+class OwnRows:
+    task: PartitionTask
+    everything: Feed
+
+    def count(self, input: int) -> int:
+        return self.everything.count(input)
+
+    def read(self, input: int, number: int) -> Iterator[Piece]:
+        planned = self.task.ledger.plan.purging
+        verify = "off" if planned is None else planned.verify
+        whole = by_order(self.task.spec.inputs[input], verify)
+        for piece in self.everything.read(input, number):
+            yield piece if whole else self._own(piece)
+
+    def _own(self, piece: Piece) -> Piece:
+        owners = Routing(self.task.partitions).partition_of(slots_of(self.task.spec, piece))
+        mine = owners == self.task.partition
+        if piece.marked is not None:
+            mine |= piece.marked
+        marked = None if piece.marked is None else piece.marked[mine]
+        rows = piece.rows.filter(pa.array(mine))
+        return replace(piece, rows=rows, marked=marked, places=np.flatnonzero(mine), own=True)
+
+    def again(self, since: Mapping[str, Position]) -> "OwnRows":
+        return OwnRows(self.task, self.everything.again(since))
+
+    def may_lose_rows(self) -> bool:
+        return self.everything.may_lose_rows()
+
+
+def slots_of(spec: JoinSpec, piece: Piece) -> Array:
+    """The slot of each row of a piece."""
+    input, out = spec.inputs[piece.input], of_numbers(piece.all_numbers())
+    if spec.star_class is None:
+        return out
+    passing = np.ones(piece.rows.num_rows, np.bool_) if piece.marked is None else ~piece.marked
+    if input.filter is not None:
+        data = piece.data()
+        passed = holds(input.filter, lambda col: data.column(col.name), data.num_rows)
+        passing[passing] = passed.fill_null(False).to_numpy(zero_copy_only=False)
+    rows = piece.rows.filter(pa.array(passing))
+    stored = input.stored[dict(input.keys)[spec.star_class]]
+    keys = encode(evaluate(stored.expr, lambda col: rows.column(col.name), rows.num_rows), stored.domain)
+    there = keys.is_valid().to_numpy(zero_copy_only=False)
+    out[np.flatnonzero(passing)[there]] = of_hashes(hash_array(keys.filter(pa.array(there))))
+    return out
