@@ -9,13 +9,13 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 import pytest
-from spark_mjoin.driver.plan import Plan
 
 from spark_mjoin import flush
 from spark_mjoin.driver import choice, decompose
-from spark_mjoin.driver.choice import Committed, Planner, has_overflowed
+from spark_mjoin.driver.choice import Committed, Planner
 from spark_mjoin.join.statistics import Statistics
 from spark_mjoin.model import Tree
+from spark_mjoin.plan import Plan
 from spark_mjoin.query import tree as trees
 from tests.engine.test_overflow import BATCH_BYTES, MEMORY, Run, arrivals
 from tests.engine.test_plans import CHAIN as INFLATING_CHAIN
@@ -86,7 +86,7 @@ def looks(monkeypatch: pytest.MonkeyPatch) -> list[Look]:
 
     def looking(planner: Planner, before: Plan, committed: Committed, statistics: Statistics) -> decompose.Choice:
         found = choose(planner, before, committed, statistics)
-        overflowed = any(has_overflowed(manifest) for manifest in committed if manifest is not None)
+        overflowed = any(manifest.overflowed for manifest in committed if manifest is not None)
         seen.append(Look(overflowed, before.tree, found.tree, found.reason))
         return found
 
