@@ -156,6 +156,7 @@ class Session:
         self._asked: Point | None = None  # the newest that the next was asked for
         self._newest: Point | None = None  # the end of the newest batch whose tasks were asked for
         self._reported = True  # that batch
+        self._complete: tuple[str, Committed] | None = None  # by query, the newest that every partition has committed
 
     @property
     def is_limited(self) -> bool:
@@ -325,8 +326,15 @@ class Session:
         return metrics.report(manifests, aliases, shown) | metrics.lag(behind)
 
     def committed(self, at: Point) -> Committed:
-        """What the tasks have committed up to a point."""
-        return Committed.read(self.location(at), self.settings.partitions, at.version)
+        """What the tasks have committed up to a point. Once all have, it never changes, and is not read again."""
+        if self._complete is not None:
+            query, known = self._complete
+            if (query, known.version) == (at.query, at.version):
+                return known
+        found = Committed.read(self.location(at), self.settings.partitions, at.version)
+        if found.is_complete:
+            self._complete = at.query, found
+        return found
 
     # --- the query's directory -------------------------------------------------------------------------------
 
