@@ -81,7 +81,8 @@ class Plan:
         """The same plan without the disk work of others: every task carries it, and there may be hundreds of them."""
         if self.overflow is None or not any(self.overflow.work):
             return self
-        own = tuple(work if p == partition else () for p, work in enumerate(self.overflow.work))
+        work = self.overflow.work
+        own = ((),) * partition + (work[partition],) + ((),) * (len(work) - partition - 1)
         return replace(self, overflow=replace(self.overflow, work=own))
 
     # --- JSON ------------------------------------------------------------------------------------------------

@@ -236,8 +236,8 @@ class _Candidates:
         """A pass for every bucket in debt."""
         groups = self.groups
         rows = groups.resident + groups.disk
-        debt = np.flatnonzero(groups.in_debt())
-        missing = groups.missing()
+        in_debt, missing = groups.pending()
+        debt = np.flatnonzero(in_debt)
         others = [j for j in range(len(rows)) if j not in groups.main]
         shared = sum(float(rows[j].sum()) * self.row_bytes[j] for j in others) / max(len(debt), 1)
         costs = shared + np.array([self.row_bytes[i] for i in groups.main]) @ rows[groups.main][:, debt]

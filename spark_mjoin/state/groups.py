@@ -170,15 +170,20 @@ class Groups:
         own = self.results / np.maximum(self.chances, 1.0)
         return np.where(self.results >= 16, own, whole)
 
-    def missing(self) -> Array:
-        """Per bucket, an estimate of the results that are not out yet."""
-        return np.where(self.in_debt(), self.selectivity() * np.maximum(self.possible() - self.chances, 0.0), 0.0)
+    def pending(self) -> tuple[Array, Array]:
+        """Per bucket, whether a pass could give results, and an estimate of how many."""
+        possible = self.possible()
+        debt = self._in_debt(possible)
+        return debt, np.where(debt, self.selectivity() * np.maximum(possible - self.chances, 0.0), 0.0)
 
     def in_debt(self) -> Array:
         """Per bucket, whether a pass could give results: rows have left memory, others have come since the last one."""
+        return self._in_debt(self.possible())
+
+    def _in_debt(self, possible: Array) -> Array:
         others = [j for j in range(len(self.disk)) if j not in self.main]
         on_disk = (self.disk[self.main].sum(axis=0) > 0) | bool(self.disk[others].sum() > 0)
-        debt: Array = on_disk & (self.waiting.sum(axis=0) > 0) & (self.possible() > 0)
+        debt: Array = on_disk & (self.waiting.sum(axis=0) > 0) & (possible > 0)
         return debt
 
     def worth(self, input: int) -> float:

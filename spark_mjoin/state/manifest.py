@@ -358,6 +358,8 @@ class Manifests:
         try:
             text = checked_json.checked(self.directory, manifest_name(version))
         except FileNotFoundError:
+            if self.has(version):  # asks in another way: some file systems say so of whatever cannot be opened
+                raise
             version = max((v for v in self.versions() if v <= version), default=0)
             return self.manifest(version) if version else None
         return parsed(text, self.directory.path(manifest_name(version)))

@@ -58,7 +58,7 @@ def test_disk_work_is_planned_most_promising_first_within_the_fuel(tmp_path: Pat
     assert [w.visited for w in everything] == [None]
     little = decide([operator], 10_000, frozenset(), ended=True).work
     assert 0 < len(little[0].buckets) < len(everything[0].buckets)
-    missing = Groups.of(operator.place.spec, operator.figures.groups).missing()
+    missing = Groups.of(operator.place.spec, operator.figures.groups).pending()[1]
     chosen, rest = set(little[0].buckets), set(everything[0].buckets) - set(little[0].buckets)
     assert min(missing[list(chosen)]) > sum(missing[list(rest)]) / len(rest)
 
