@@ -75,8 +75,8 @@ class Arriving:
     arrive: Callable[..., Iterator[Any]]
     seconds: float = 0.0
 
-    def __call__(self, *given: Any) -> Iterator[Any]:
-        bounds = self.arrive(*given)
+    def __call__(self, *given: Any, **named: Any) -> Iterator[Any]:
+        bounds = self.arrive(*given, **named)
         while True:
             began = time.process_time()
             bound = next(bounds, None)

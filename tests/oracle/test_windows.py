@@ -16,6 +16,8 @@ from spark_mjoin.model import Array
 from spark_mjoin.state.buckets import of_hashes
 from spark_mjoin.state.columns import hash_array
 from spark_mjoin.state.progress import Progress
+from spark_mjoin.state.routing import Routing
+from spark_mjoin.state.routing import of_hashes as slots_of
 from tests.harness import ABANDONED, ReadAllAvailable, Rows, reader, rows, run, scripted
 from tests.oracle.examples import examples
 from tests.oracle.windows import EXACT_FAULTS, EXTREME, TIGHT, WindowCase, at_the_ends_of_time, window_cases
@@ -93,13 +95,15 @@ def oracle_a_row_that_was_dropped_is_never_needed(data: st.DataObject, case: Win
     wanted = case.results()
     keys = [{r.n: r for batch in i.batches for r in batch} for i in case.inputs]
     dropped: list[int] = []
+    routing, working = Routing(case.partitions), [0]  # the partition whose task runs
 
     def check(progress: Progress, input: int, buckets: Array, position: int, event: int) -> None:
         in_time = case.inputs[input].window[0] == "time"
         for combination in wanted - emitted:
             row = keys[input][combination[input]]
-            bucket = int(of_hashes(hash_array(pa.array([row.k])))[0])
-            gone = (row.ts if in_time else row.n) <= position and bucket in buckets and row.n < progress.read[input]
+            hashes = hash_array(pa.array([row.k]))
+            there = routing.partition_of(slots_of(hashes))[0] == working[0] and of_hashes(hashes)[0] in buckets
+            gone = there and (row.ts if in_time else row.n) <= position and row.n < progress.read[input]
             assert not gone, f"row {row} of input {input} is dropped, and {combination} is not out yet"
         dropped.append(input)
 
@@ -112,6 +116,7 @@ def oracle_a_row_that_was_dropped_is_never_needed(data: st.DataObject, case: Win
         start = current.initialOffset()
         while (end := current.latestOffset(start, ReadAllAvailable())) != start:
             for partition in current.partitions(start, end):
+                working[0] = partition.task.partition
                 for batch in current.read(partition):
                     emitted += rows(pa.table(batch.select([f"n{i}" for i in range(len(case.inputs))])))
             start = end
