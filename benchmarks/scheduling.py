@@ -18,7 +18,6 @@ import tempfile
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from functools import partial
 
 import numpy as np
 import pyarrow as pa
@@ -29,10 +28,9 @@ from spark_mjoin.config import Options
 from spark_mjoin.config.settings import PURGE_EVERY
 from spark_mjoin.counts import BatchCounts
 from spark_mjoin.driver.scheduling import QUOTA_ROWS, SMALL_QUOTA_ROWS
-from spark_mjoin.engine import schedule as schedules
 from spark_mjoin.engine.feed import Piece, numbered
 from spark_mjoin.engine.pipeline import Pipeline
-from spark_mjoin.engine.retention import promises
+from spark_mjoin.engine.schedule import Turns, clusters
 from spark_mjoin.model import IN_STEP, Expiry, JoinSpec, Purging, Schedule
 from spark_mjoin.plan import Overflow, Plan
 from spark_mjoin.quantities import parse_bytes
@@ -147,18 +145,17 @@ def run(spec: JoinSpec, inputs: Inputs, schedule: Schedule, memory: int | None) 
     tracked = limit is not None or spec.forgetful
     state = PartitionState.empty(tree, trees.layout(spec, tree), {}, tracked)
     counts, taken, most = BatchCounts([0] * len(inputs)), [0], [0]
-    awaited = partial(promises.awaited, state.root) if spec.promising else None
 
     def arriving() -> Iterator[Piece]:
         pieces = [numbered(spec, number, batches) for number, batches in enumerate(inputs)]
-        for piece in schedules.merge(schedule, pieces, 1, awaited, schedules.clusters(spec), counts, rows):
+        for piece in pipeline.taking_turns(Turns(schedule, pieces, 1, clusters(spec), rows)):
             taken[0] += piece.size
             yield piece
             most[0] = max(most[0], sum(table.rows for table in state.root.tables))
 
     with tempfile.TemporaryDirectory() as place:
         store = StateStore(place, 0, None)
-        pipeline = Pipeline(state, store, plan, 1, "run", counts, time.perf_counter, lambda state: None)
+        pipeline = Pipeline(state, plan, store.draft(1, "run"), counts, time.perf_counter)
         out, results = 0, []
         began = time.process_time()
         for batch in pipeline.arrivals(arriving(), side_by_side=rows):

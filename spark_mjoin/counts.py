@@ -9,8 +9,10 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
+from enum import Enum
 from typing import Protocol, Self, TypeVar
 
 from spark_mjoin.evidence import Held, Taken, WorkCounts
@@ -53,9 +55,35 @@ class Evicted(Summed):
     bytes: int = 0
 
 
+class Reason(Enum):
+    """Why a row leaves for good, or never comes into the state."""
+
+    LATE = "late"  # behind the watermark of its input
+    SHED = "shed"  # not let in, as the join cannot keep up
+    PASSED = "passed"  # it met what was there, and is not kept for lack of memory
+    UNMATCHED = "unmatched"  # it met what was there, and nothing that comes can match it
+    EXPIRED = "expired"  # outside its window for all that can still come
+    PURGED = "purged"  # the inputs' promises have made it useless
+    SHRUNK = "shrunk"  # inside its window, and dropped for lack of memory
+
+
+class Departures(Counter[Reason]):
+    """How many rows have departed in a batch, by the reason."""
+
+    def dropped(self) -> Dropped:
+        """The same as people read it."""
+        return Dropped(
+            late=self[Reason.LATE],
+            shed=self[Reason.SHED] + self[Reason.PASSED],
+            purged=self[Reason.EXPIRED] + self[Reason.PURGED],
+            unmatched=self[Reason.UNMATCHED],
+            shrunk=self[Reason.SHRUNK],
+        )
+
+
 @dataclass(frozen=True)
 class Dropped(Summed):
-    """Rows that left for good, or never came into the state, by the reason."""
+    """Rows that left for good, or never came into the state, by what people want to know of the reason."""
 
     late: int = 0
     shed: int = 0
@@ -145,7 +173,7 @@ class BatchCounts:
     below: dict[int, WorkCounts] = field(default_factory=dict)  # of arrivals, per operator of the plan under the root
     purging: WorkCounts = field(default_factory=WorkCounts)  # of looking through rows and moving those that stay
     evicted: Evicted = Evicted()
-    dropped: Dropped = Dropped()
+    departures: Departures = field(default_factory=Departures)
     promised: Promised = Promised()
     recall: Recall = Recall()
     rows_waited: int = 0
@@ -157,6 +185,10 @@ class BatchCounts:
     @property
     def phases(self) -> tuple[PhaseCounts, PhaseCounts, PhaseCounts]:
         return self.memory_to_memory, self.disk_to_memory, self.disk_to_disk
+
+    @property
+    def dropped(self) -> Dropped:
+        return self.departures.dropped()
 
     @property
     def rows_out(self) -> int:

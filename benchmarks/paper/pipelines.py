@@ -131,9 +131,7 @@ class _Product(Simulation):
     def _run(self, arriving: list[tuple[int, pa.RecordBatch]]) -> None:
         """What a task does (`spark_mjoin.engine.batch`)."""
         plan, version = self._plan, self._version + 1
-        batch = Pipeline(
-            self._state, self._store, plan, version, ATTEMPT, self._counts, self._clock, lambda state: None
-        )
+        batch = Pipeline(self._state, plan, self._store.draft(version, ATTEMPT), self._counts, self._clock)
         if batch.state.tree != plan.tree:
             self._give(replan(batch, self._spec, plan.tree))
         inputs, state = self._spec.inputs, batch.state

@@ -102,7 +102,7 @@ class _Simulation(Simulation):
         self._room = None if strategy.memory is None else Room(memory_bytes, strategy.memory)
         counts = BatchCounts([0, 0])
         store = StateStore(directory, 0)
-        self._pipeline = Pipeline(state, store, self._plan(), 1, "run", counts, lambda: 0.0, lambda state: None)
+        self._pipeline = Pipeline(state, self._plan(), store.draft(1, "run"), counts, lambda: 0.0)
         self._arriving: list[tuple[int, pa.RecordBatch]] = []
         self.most_bytes = 0
 
@@ -117,6 +117,7 @@ class _Simulation(Simulation):
         progress = self._pipeline.state.root.progress
         self._pipeline.plan = self._plan(advance(self._spec, progress.watermarks, progress.seen, ()))
         state = self._pipeline.state
+        self._pipeline.resume(state)
         pieces = (Piece.whole(number, rows, state.delivered()[number]) for number, rows in self._arriving)
         for results in self._pipeline.arrivals(pieces):
             self.results += results.num_rows

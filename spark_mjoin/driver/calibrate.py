@@ -166,7 +166,8 @@ class _Bench:
 
         from spark_mjoin import kernel
         from spark_mjoin.evidence import WorkCounts
-        from spark_mjoin.join.operator import materialise, pooled, produce
+        from spark_mjoin.join.bound import pooled
+        from spark_mjoin.join.operator import materialise, produce
         from spark_mjoin.model import CHUNK_ROWS, ProbeOrder, ProbeStep
         from spark_mjoin.state.table import HashIndex, Table
 

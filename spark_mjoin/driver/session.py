@@ -348,7 +348,7 @@ class Session:
             description = describe(self.spec, self.settings.partitions)
             if at.version == 0:
                 meaning.record(location, description, at.positions, uuid.uuid4().hex)
-            meaning.check(location, description, differences)
+            meaning.refuse(differences(meaning.description(location), description))
             self._logs[at.query] = [DurableLog(location, n, s.alias) for n, s in enumerate(self.spec.sources)]
         return self._logs[at.query]
 

@@ -5,7 +5,7 @@ and the rates and sizes those of the cost model (driver.costs). Nothing is estim
 
 Before a query has run there are no rows that orders could be judged by, so they are shown for the rows that there will
 be at the end of the time that is looked at. With windows these are the rows that are inside then: what is older meets
-no arrival. The state holds some more of them (`held`), by the rules of engine.retention.expiry.
+no arrival. The state holds some more of them (`held`), by the rules of engine.retention.windows.
 """
 
 from __future__ import annotations

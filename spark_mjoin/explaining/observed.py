@@ -62,7 +62,7 @@ def of_state(spec: JoinSpec, settings: Settings, where: str | None, query: str |
     description, same, problem = describe(spec, settings.partitions), list[str](), None
     for at in found:
         try:
-            meaning.check(at, description, differences)
+            meaning.refuse(differences(meaning.description(at), description))
             same.append(at)
         except StateError as e:
             problem = problem or e

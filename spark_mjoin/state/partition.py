@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 
 from spark_mjoin.evidence import Edges
 from spark_mjoin.model import OperatorSpec, Position, Tree
-from spark_mjoin.state.manifest import Lineage
+from spark_mjoin.state.manifest import Lineage, Signature
 from spark_mjoin.state.operator import OperatorState
 from spark_mjoin.state.residency import Victim
 from spark_mjoin.state.sample import Sample
@@ -47,6 +47,10 @@ class PartitionState:
         """Let rows that arrive come into a sample."""
         for operator in self.operators:
             operator.sample = sample
+
+    def signatures(self) -> tuple[tuple[Signature | None, ...] | None, ...]:
+        """What the rows of each operator mean that are results of others."""
+        return tuple(operator.signatures() for operator in self.operators)
 
     def delivered(self) -> list[int]:
         """How many rows each input of the join has delivered to all partitions."""

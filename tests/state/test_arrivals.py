@@ -14,6 +14,7 @@ from spark_mjoin.config import Options
 from spark_mjoin.counts import BatchCounts
 from spark_mjoin.engine import overflow
 from spark_mjoin.engine.feed import Piece
+from spark_mjoin.engine.loading import load
 from spark_mjoin.engine.pipeline import Pipeline
 from spark_mjoin.model import JoinSpec
 from spark_mjoin.plan import Overflow, Plan
@@ -198,29 +199,28 @@ class Driven:
     """A star whose state is committed after every arrival, and lets rows leave memory now and then."""
 
     def __init__(self, schema: pa.Schema, directory: Path, compression: str | None = None) -> None:
-        spec, self.tree = planned(schema), (0, 1, 2)
-        self.layout = lambda tree: layout(spec, tree)
+        self.spec, self.tree = planned(schema), (0, 1, 2)
         self.schema, self.directory, self.compression = schema, directory, compression
-        self.state = PartitionState.empty(self.tree, self.layout(self.tree), {}, tracked=True)
+        self.state = PartitionState.empty(self.tree, layout(self.spec, self.tree), {}, tracked=True)
         self.store, self.version = StateStore(str(directory), 0, compression), 0
 
     def step(self, rows: int, policy: str | None = None) -> None:
         self.version += 1
         counts = BatchCounts([0] * 3)
         plan = Plan(self.tree, overflow=Overflow(None, "adaptive", blocking_rows=0, fuel_bytes=1))
-        pipeline = Pipeline(self.state, self.store, plan, self.version, "x", counts, lambda: 0.0, lambda state: None)
+        pipeline = Pipeline(self.state, plan, self.store.draft(self.version, "x"), counts, lambda: 0.0)
         for input in range(3):
             batch = some_rows(self.schema, 3 * self.version + input, rows, keys=50 if rows < 100 else 1 << 40)
             for _ in pipeline.arrivals([Piece.whole(input, batch)]):
                 pass
         if policy is not None:
             limit = Overflow(self.state.nbytes() * 4 // 5, policy, blocking_rows=0, fuel_bytes=1)
-            overflow.make_room(self.state, limit, self.store, self.version, "x", counts)
+            overflow.make_room(self.state, limit, self.store.draft(self.version, "x"), counts)
         assert self.store.commit(self.state, self.version, {}, counts, "x")
 
     def loaded(self) -> PartitionState:
         fresh = StateStore(str(self.directory), 0, self.compression)
-        return fresh.load(self.layout, self.tree, self.version, {}, tracked=True)
+        return load(fresh, self.spec, self.tree, self.version, {}, Overflow(None, "adaptive", 0, 1))
 
     def segments(self) -> Iterator[tuple[str, pa.ipc.RecordBatchFileReader]]:
         for segment in self.state.root.segments:

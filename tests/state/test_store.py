@@ -3,7 +3,6 @@
 import json
 from collections import Counter
 from collections.abc import Callable
-from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -11,10 +10,9 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from spark_mjoin.engine import cache
+from spark_mjoin.engine import cache, loading
 from spark_mjoin.errors import StateError
 from spark_mjoin.evidence import edges_of, kept_edges
-from spark_mjoin.query.tree import layout
 from spark_mjoin.state import checked_json, columns, garbage
 from spark_mjoin.state import directory as directory_module
 from spark_mjoin.state import manifest as manifest_module
@@ -46,7 +44,7 @@ def partition_directory(state: Path) -> Path:
 
 def load(state: Path, spec: object, version: int) -> object:
     location = partition_directory(state).parent
-    return StateStore(str(location), 0).load(partial(layout, spec), (0, 1), version, {})
+    return loading.load(StateStore(str(location), 0), spec, (0, 1), version, {}, None)
 
 
 def test_files_stay_few_and_rows_stay_whole(tmp_path: Path) -> None:
