@@ -29,7 +29,7 @@ _HADOOP_SCHEMES = {"s3a": "s3", "s3n": "s3"}
 _SCHEME = re.compile(r"[A-Za-z][A-Za-z0-9+.\-]*")
 _PLAIN = re.compile(r"[A-Za-z0-9\-._~/:@!$&'()+,;=]*")  # what means itself in the path of every URI
 _CUT_SHORT = re.compile(r"[^@]*:(?!\d{1,5}$)[^@]+")  # user info that a slash ends before its @; no host with a port
-_CHAINED = "::"  # of fsspec: `simplecache::s3://…`, which only fsspec can read
+_CHAINED = re.compile(rf"(?:{_SCHEME.pattern}::)+{_SCHEME.pattern}://")  # `simplecache::s3://…`: only for fsspec
 
 
 def split(location: str) -> tuple[str | None, str | None, str]:
@@ -58,7 +58,7 @@ def _has_drive(location: str) -> bool:
 
 def local_path(location: str) -> str | None:
     """The absolute path of a local location; None when it is on another file system. ValueError when it is none."""
-    if _CHAINED in location.partition("/")[0]:
+    if _CHAINED.match(location):
         return None
     scheme, authority, path = split(location)
     if scheme not in (None, "file"):
@@ -97,7 +97,7 @@ def connect(location: str) -> tuple[Any, str, Any]:
 
     ValueError, OSError or ImportError when there is none for its scheme.
     """
-    if _CHAINED in location.partition("/")[0]:
+    if _CHAINED.match(location):
         return _open(location)
     scheme, authority, path = split(location)
     assert scheme is not None

@@ -18,12 +18,13 @@ Not covered: secrets of fewer than four characters outside of a URI or a pair, a
 
 from __future__ import annotations
 
+import json
 import re
 import traceback
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from urllib.parse import quote, unquote
+from urllib.parse import quote, quote_plus, unquote
 
 from spark_mjoin.errors import MJoinError
 
@@ -44,6 +45,7 @@ _USER = re.compile(  # a key may have slashes in it, and a host a port
 )
 _QUERY = re.compile(r"\?(?=[\w.\-%]+=).*", re.DOTALL)
 _CONTAINER = {"abfs", "abfss", "wasb", "wasbs"}  # container@account: no user, but a part of the place
+_HEX = re.compile("%[0-9A-F]{2}")
 _LEAST = 4  # characters: less is everywhere
 
 
@@ -87,7 +89,7 @@ class Secrets:
         for name, value in options:
             if value is not None:
                 found.update([value] if is_secret(name) else (), _inside(value))
-        spelled = {spelling for each in found for spelling in (each, unquote(each), quote(each, safe=""))}
+        spelled = {spelling for each in found for spelling in _spellings(each)}
         return cls(tuple(sorted((s for s in spelled if len(s) >= _LEAST), key=lambda s: (-len(s), s))))
 
     def hide(self, text: str) -> str:
@@ -122,8 +124,22 @@ class Secrets:
             text = "".join(traceback.format_exception_only(seen)) + repr(seen.args)
             if self.hide(text) != text:
                 return False
+            if isinstance(seen, BaseExceptionGroup) and not all(map(self._is_clean, seen.exceptions)):
+                return False
             seen = seen.__cause__ or (None if seen.__suppress_context__ else seen.__context__)
         return True
+
+
+def _spellings(secret: str) -> Iterator[str]:
+    """A secret as it is, as a part of a URI, and as Python and JSON quote either: errors quote what they are about."""
+    plain = unquote(secret)
+    parts_of_uris = (quote(plain), quote(plain, safe=""), quote_plus(plain), quote(secret, safe=""))
+    for text in (secret, plain, *parts_of_uris, *(_HEX.sub(lambda code: code[0].lower(), p) for p in parts_of_uris)):
+        yield text
+        yield from (json.dumps(text, ensure_ascii=escaped)[1:-1] for escaped in (True, False))
+        for quoted in (repr, ascii):
+            parts = [quoted(part)[1:-1] for part in text.split("'")]
+            yield from ("'".join(parts), r"\'".join(parts))  # it depends on the text around it which of the two
 
 
 def _inside(value: str) -> Iterator[str]:

@@ -362,7 +362,7 @@ class Manifests:
                 raise
             version = max((v for v in self.versions() if v <= version), default=0)
             return self.manifest(version) if version else None
-        return parsed(text, self.directory.path(manifest_name(version)))
+        return self._of(version, parsed(text, self.directory.path(manifest_name(version))))
 
     def text(self, version: int) -> bytes:
         """The JSON of the manifest of a version, checked."""
@@ -371,7 +371,16 @@ class Manifests:
 
     def parsed(self, version: int, text: bytes) -> Manifest:
         """What the JSON of the manifest of a version says."""
-        return remembered(text, self.directory.path(manifest_name(version)))
+        return self._of(version, remembered(text, self.directory.path(manifest_name(version))))
+
+    def _of(self, version: int, manifest: Manifest) -> Manifest:
+        """A manifest that was found under the name of a version, if it is of that version."""
+        if manifest.version != version:
+            raise StateError(
+                f"state file {self.directory.path(manifest_name(version))} is of version {manifest.version}: it was "
+                "copied there. Restore the state directory, or start with a new checkpoint"
+            )
+        return manifest
 
     @contextmanager
     def _named(self, version: int) -> Iterator[str]:
