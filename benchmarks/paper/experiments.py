@@ -229,7 +229,7 @@ def star(scale: float, policies: Sequence[str] = POLICIES) -> Outcome:
 
 # --- PermJoin ------------------------------------------------------------------------------------------------------
 
-PERM_BYTES = 16
+PERM_BYTES = 13.7
 PERM_BARS = {"skewed": 2.8, "sorted": 1.025, "bursty": 1.04, "uneven": 1.24}
 
 
@@ -241,7 +241,7 @@ def permjoin(scale: float, policies: Sequence[str] = POLICIES, only: Sequence[st
     panels, table, checks = [], [], []
     for case in only or cases:
         streams = dict(zip(names, cases[case](rows), strict=True))
-        memory = PERM_BYTES * rows * len(names)
+        memory = int(PERM_BYTES * rows * len(names))
         runs = [run(Plan(p, _star(names), p, memory), streams, AHEAD, blocking=0.2) for p in policies]
         best = max(runs, key=lambda r: r.before_clean_up)
         adaptive = runs[policies.index("adaptive")]

@@ -11,11 +11,11 @@ import numpy as np
 
 from benchmarks.paper.inputs import MS, Stream, poisson, relation
 from benchmarks.paper.machine import AHEAD
-from benchmarks.paper.outcome import Check, Outcome, Panel, complete
+from benchmarks.paper.outcome import Check, Outcome, Panel, at_least, complete
 from benchmarks.paper.pipelines import Disk, Query, run_query
 from benchmarks.paper.virtual import Run
 
-ROW_BYTES, FEW_BYTES = 100, 60  # of memory, per row of the inputs
+ROW_BYTES, FEW_BYTES = 90, 54  # of memory, per row of the inputs
 FUEL = "64k"  # of disk work in a batch: a run has a few hundred of them
 NEAR = 0.95  # of the best policy
 # Results with coordinated flushing over those of others, when all has arrived: half of what was measured above 1.
@@ -37,24 +37,34 @@ def six_way(scale: float) -> Outcome:
     arrived = coordinated.arrived
     shown = [round(arrived * k / 4, 1) for k in (1, 2, 3, 4)]
 
-    def ahead(upper: Run, lower: Run, claim: str, times: float) -> Check:
+    def ahead(upper: Run, lower: Run, claim: str, times: float) -> list[Check]:
         """A flush is a pause, in which a plan may be overtaken by one that flushes later."""
         points = np.linspace(0.6 * arrived, arrived, 21)
-        return Check(
-            f"{claim}: above in the last 40 % of the arrivals, and {times:g} times the results when all has arrived",
-            all(upper.at(t) > lower.at(t) for t in points) and upper.at(arrived) >= times * lower.at(arrived),
-            "at each quarter: " + ", ".join(f"{upper.at(t):,} to {lower.at(t):,}" for t in shown),
-        )
+        figures = "at each quarter: " + ", ".join(f"{upper.at(t):,} to {lower.at(t):,}" for t in shown)
+        return [
+            at_least(
+                f"{claim}: results when all has arrived: times", upper.at(arrived) / lower.at(arrived), times, figures
+            ),
+            Check(
+                "and above in the last 40 % of the arrivals", all(upper.at(t) > lower.at(t) for t in points), figures
+            ),
+        ]
 
     checks = [
-        ahead(coordinated, scattered, "coordinated flushing against random flushing", OVER_RANDOM),
-        ahead(coordinated, xjoin, "coordinated flushing against the plan of XJoins", OVER_XJOINS),
-        ahead(coordinated, xjoin_largest, "against XJoins that flush their largest bucket", OVER_LARGEST),
-        ahead(tight[0], tight[1], "with less memory, coordinated against random flushing", OVER_RANDOM_TIGHT),
+        *ahead(coordinated, scattered, "coordinated flushing against random flushing", OVER_RANDOM),
+        *ahead(coordinated, xjoin, "coordinated flushing against the plan of XJoins", OVER_XJOINS),
+        *ahead(
+            coordinated,
+            xjoin_largest,
+            "coordinated flushing against XJoins that flush their largest bucket",
+            OVER_LARGEST,
+        ),
+        *ahead(tight[0], tight[1], "with less memory, coordinated against random flushing", OVER_RANDOM_TIGHT),
         *(
-            Check(
-                f"{memory}adaptive flushing gives {NEAR:.0%} of coordinated flushing or more, when all has arrived",
-                least.at(arrived) >= NEAR * most.at(arrived),
+            at_least(
+                f"{memory}adaptive flushing gives nearly what coordinated flushing gives, when all has arrived: part",
+                least.at(arrived) / most.at(arrived),
+                NEAR,
                 f"{least.at(arrived):,} to {most.at(arrived):,}",
                 expected,
             )

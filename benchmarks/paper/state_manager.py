@@ -18,7 +18,7 @@ from benchmarks.paper.machine import AHEAD
 from benchmarks.paper.outcome import Outcome, Panel, at_least, at_most, behind, complete
 from benchmarks.paper.pipelines import Disk, Query, run_query
 
-ROW_BYTES = 30  # of memory, per row of the inputs
+ROW_BYTES = 26  # of memory, per row of the inputs
 TIMES, BEHIND = 15.0, 0.005  # bars
 BLOCKING = 0.2  # seconds without arrivals
 QUERY = (
