@@ -7,6 +7,8 @@ arrive; the last one does what the state manager says (PermJoin).
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import numpy as np
 
 from benchmarks.paper.inputs import MS, Stream, poisson, relation
@@ -17,7 +19,8 @@ from benchmarks.paper.virtual import Run
 
 ROW_BYTES, FEW_BYTES = 90, 54  # of memory, per row of the inputs
 FUEL = "64k"  # of disk work in a batch: a run has a few hundred of them
-NEAR = 0.95  # of the best policy
+DRAWS = 3  # of the streams, to compare adaptive flushing: when a plan happens to flush decides some per cent
+NEARLY = 0.9  # of coordinated flushing
 # Results with coordinated flushing over those of others, when all has arrived: half of what was measured above 1.
 OVER_RANDOM, OVER_XJOINS, OVER_LARGEST, OVER_RANDOM_TIGHT = 1.18, 1.4, 1.33, 1.47
 
@@ -60,19 +63,8 @@ def six_way(scale: float) -> Outcome:
             OVER_LARGEST,
         ),
         *ahead(tight[0], tight[1], "with less memory, coordinated against random flushing", OVER_RANDOM_TIGHT),
-        *(
-            at_least(
-                f"{memory}adaptive flushing gives nearly what coordinated flushing gives, when all has arrived: part",
-                least.at(arrived) / most.at(arrived),
-                NEAR,
-                f"{least.at(arrived):,} to {most.at(arrived):,}",
-                expected,
-            )
-            for memory, least, most, expected in (
-                ("", adaptive, coordinated, True),
-                ("with less memory, ", tight[2], tight[0], False),
-            )
-        ),
+        _nearly("", [(adaptive, coordinated), *(_drawn_again(scale, draw) for draw in range(1, DRAWS))], NEARLY),
+        _nearly("with less memory, ", [(tight[2], tight[0])], NEARLY, expected=False),
         complete(runs),
     ]
     header = ["plan", *(f"results at {t} s" for t in shown), "before clean-up", "all", "virtual seconds in all"]
@@ -84,8 +76,27 @@ def six_way(scale: float) -> Outcome:
     return Outcome("fig15", "Figure 15: coordinated flushing on the six-way join", panels, checks, header, table)
 
 
-def table_2(scale: float) -> dict[str, Stream]:
-    """Table 2's streams."""
+def _nearly(memory: str, drawn: Sequence[tuple[Run, Run]], bar: float, expected: bool = True) -> Check:
+    """That adaptive flushing gives nearly what coordinated flushing gives, over all drawings."""
+    given = [(adaptive.at(adaptive.arrived), most.at(most.arrived)) for adaptive, most in drawn]
+    return at_least(
+        f"{memory}adaptive flushing gives nearly what coordinated flushing gives, when all has arrived: part",
+        sum(own for own, _ in given) / sum(most for _, most in given),
+        bar,
+        "in each drawing: " + ", ".join(f"{own:,} to {most:,}" for own, most in given),
+        expected,
+    )
+
+
+def _drawn_again(scale: float, draw: int) -> tuple[Run, Run]:
+    """Adaptive and coordinated flushing on another drawing of the streams."""
+    streams = table_2(scale, 100 * draw)
+    coordinated, _, adaptive, *_ = queries(streams)
+    return run_query(adaptive, streams, AHEAD), run_query(coordinated, streams, AHEAD)
+
+
+def table_2(scale: float, seeds: int = 0) -> dict[str, Stream]:
+    """Table 2's streams, drawn with seeds from one on."""
     rows, rows2 = round(10_000 * scale), round(100_000 * scale)
 
     def small(seed: int) -> Stream:
@@ -94,7 +105,7 @@ def table_2(scale: float) -> dict[str, Stream]:
     def large(seed: int) -> Stream:
         return Stream(relation(rows2, seed, tenk6=rows, unique14=rows2), poisson(rows2, 5 * MS, 10 + seed))
 
-    return {f"s{i}": small(i) if i in (1, 4) else large(i) for i in range(1, 7)}
+    return {f"s{i}": small(seeds + i) if i in (1, 4) else large(seeds + i) for i in range(1, 7)}
 
 
 def queries(streams: dict[str, Stream]) -> list[Query]:
