@@ -19,7 +19,7 @@ BLOCKING = 0.2  # seconds without arrivals
 # Results of the default when all has arrived, over those of others, and how much later it is done: bars.
 OVER_BLOCKED = {"steady": 1.56, "bursty": 1.02, "skewed": 1.04}
 OVER_LEAF_FIRST = {"steady": 1.0, "bursty": 1.0, "skewed": 1.14}
-LATER = {"steady": 1.025, "bursty": 1.02, "skewed": 1.01}
+LATER = {"steady": 1.025, "bursty": 1.015, "skewed": 1.005}
 WAYS: dict[Disk, str] = {
     "planned": "default",
     "blocked": "only when blocked",

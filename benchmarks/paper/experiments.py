@@ -194,7 +194,7 @@ def _stored(r: Run) -> int:
 
 # --- the six-way star ----------------------------------------------------------------------------------------------
 
-STAR_INPUTS, STAR_BYTES, STAR_BAR = 6, 10.4, 13.0
+STAR_INPUTS, STAR_BYTES, STAR_BAR = 6, 10.4, 12.0
 POLICIES = ("adaptive", "coordinated", "largest", "random")
 
 
@@ -231,7 +231,7 @@ def star(scale: float, policies: Sequence[str] = POLICIES) -> Outcome:
 
 PERM_BYTES = 13.7
 NEAR = 0.95  # of the best policy
-PERM_BARS = {"skewed": 2.8, "sorted": 1.025, "bursty": 1.04, "uneven": 1.24}
+PERM_BARS = {"skewed": 2.6, "sorted": 1.035, "bursty": 1.035, "uneven": 1.24}
 
 
 def permjoin(scale: float, policies: Sequence[str] = POLICIES, only: Sequence[str] = ()) -> Outcome:
