@@ -18,8 +18,8 @@ from benchmarks.paper.machine import AHEAD
 from benchmarks.paper.outcome import Outcome, Panel, at_least, at_most, behind, complete
 from benchmarks.paper.pipelines import Disk, Query, run_query
 
-ROW_BYTES = 30  # of memory, per row of the inputs
-TIMES, BEHIND = 15.0, 0.005  # bars
+ROW_BYTES = 26  # of memory, per row of the inputs
+TIMES, BEHIND = 30.0, 0.013  # bars
 BLOCKING = 0.2  # seconds without arrivals
 QUERY = (
     "SELECT a.id AS ida, b.id AS idb, c.id AS idc, d.id AS idd FROM a, b, c, d "
