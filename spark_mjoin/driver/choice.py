@@ -228,17 +228,14 @@ class Planner:
             return None, False
         alias_of = [spec.sources[i.source].alias for i in spec.inputs]
         arriving = frozenset(n for n, alias in enumerate(alias_of) if alias in moving)
-        decisions, work = [], []
         share = settings.disk_share
         has_time = bool(share) and SPARE_USED * spare > share
         earned = self._earned(before, committed, SPARE_USED * spare if has_time else share)
-        for manifest in committed:
-            pairs = [] if manifest is None else zip(self.layout(manifest), manifest.operators, strict=True)
-            operators = [manager.Committed(place, figures) for place, figures in pairs]
-            fuel, over = settings.fuel_bytes, ended and not arriving
-            decisions.append(manager.decide(operators, fuel, arriving, over, earned, has_time))
-            stays = manifest is None or manifest.tree == tree
-            work.append(decisions[-1].work if stays else ())  # a change of plan does all the work that there is
+        fuel, over = settings.fuel_bytes, ended and not arriving
+        decisions = self._decisions(committed, manager.Circumstances(fuel, arriving, over, earned, has_time))
+        # A change of plan does all the work that there is.
+        stays = [manifest is None or manifest.tree == tree for manifest in committed]
+        work = [decision.work if same else () for decision, same in zip(decisions, stays, strict=True)]
         held = before.overflow is not None and bool(before.overflow.waiting)
         waiting = frozenset() if held else frozenset.intersection(*(d.waiting for d in decisions))
         active = {alias for n, alias in enumerate(alias_of) if n not in waiting}
@@ -249,6 +246,16 @@ class Planner:
             Overflow.of(settings), memory_bytes=memory, work=tuple(work), waiting=tuple(sources), earned=left
         )
         return planned, any(d.work for d in decisions)
+
+    def _decisions(self, committed: Committed, given: manager.Circumstances) -> list[manager.Decision]:
+        """What each partition does on disk."""
+        out = [manager.Decision()] * len(committed)
+        for tree in {manifest.tree for manifest in committed if manifest is not None}:
+            found = [(p, m.operators) for p, m in enumerate(committed) if m is not None and m.tree == tree]
+            decisions = manager.decide(trees.layout(self.spec, tree), [operators for _, operators in found], given)
+            for (partition, _), decision in zip(found, decisions, strict=True):
+                out[partition] = decision
+        return out
 
     def _earned(self, before: Plan, committed: Committed, rate: float) -> float:
         """Bytes of disk work that a partition may do besides new input: what is left of before, and what came since."""

@@ -155,7 +155,9 @@ def figures(
     rows: tuple[int, int], arrivals: tuple[int, int], chunks: tuple[float, float], dropped: int
 ) -> OperatorFigures:
     edges = tuple(
-        Edge(origin, (origin,), 1 - origin, arrivals[origin], 0, arrivals[origin] * rows[1 - origin], 0, chunks[origin])
+        Edge(
+            origin, 1 << origin, 1 - origin, arrivals[origin], 0, arrivals[origin] * rows[1 - origin], 0, chunks[origin]
+        )
         for origin in (0, 1)
     )
     progress = replace(Progress(2).figures(), dropped=(dropped, dropped))
