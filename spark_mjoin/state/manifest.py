@@ -28,7 +28,7 @@ from spark_mjoin.evidence import Edge, Held, Taken
 from spark_mjoin.model import Access, Position, Tree
 from spark_mjoin.state import checked_json, records
 from spark_mjoin.state.directory import Directory
-from spark_mjoin.state.records import LATE, Packed, Patient, Pieces
+from spark_mjoin.state.records import LATE, Packed, Patient, Pieces, nothing
 
 Lineage = tuple[tuple[int, str], ...]  # versions, ascending, with the identities of their manifests
 
@@ -136,12 +136,12 @@ class Round(NamedTuple):
 
 
 @dataclass(frozen=True)
-class ProgressFigures:
+class ProgressFigures(Patient):
     """See state.progress."""
 
     read: tuple[int, ...]
     seen: tuple[int | None, ...]
-    rounds: tuple[Round, ...]
+    rounds: tuple[Round, ...] = field(metadata=LATE)
     positions: Packed
     events: Packed
     dropped: tuple[int, ...]
@@ -209,10 +209,10 @@ class OperatorFigures(Patient):
     residency: ResidencyFigures | None = None  # of a tracked state; so are groups
     groups: GroupsFigures | None = None
     progress: ProgressFigures | None = None  # where rows leave for good
-    promises: PromisesFigures | None = None
+    promises: PromisesFigures | None = field(default_factory=nothing, metadata=LATE)
     promise_files: tuple[Segment, ...] = ()  # the log of promises
     purged_files: tuple[Segment, ...] = ()  # which rows in segments have left because of them
-    sample: SampleFigures | None = None  # at the root alone
+    sample: SampleFigures | None = field(default_factory=nothing, metadata=LATE)  # at the root alone
 
     def __post_init__(self) -> None:
         rows, sizes = [0] * len(self.rows), [0] * len(self.rows)
@@ -267,8 +267,8 @@ class Manifest(Patient):
     identities: tuple[str, ...] = field(metadata=LATE)  # of their manifests
     taken: Taken
     held: Held
-    done: Done
-    standing: Standing
+    done: Done = field(metadata=LATE)
+    standing: Standing = field(metadata=LATE)
     learned: tuple[Edge, ...] = ()  # what probes of earlier plans have seen, over the join's inputs
     since: int = 0  # the version that made the plan what it is
 
@@ -314,10 +314,10 @@ _DECODE = records.decoder(Manifest)
 
 def parsed(text: bytes, path: str) -> Manifest:
     """The manifest that the checked text of a file is."""
-    end = text.index(b"\n")
-    body = checked_json.parsed(text[:end], path)
+    head = text.partition(b"\n")[0]
+    body = checked_json.parsed(head, path)
     del body["format"]
-    manifest: Manifest = records.read(_DECODE, body, Pieces(path, memoryview(text)[end + 1 :]))
+    manifest: Manifest = records.read(_DECODE, body, Pieces(path, memoryview(text)[len(head) + 1 :]))
     return manifest
 
 

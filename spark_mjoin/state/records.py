@@ -79,7 +79,11 @@ _KINDS: dict[str, np.dtype[Any]] = {
 }
 
 
-LATE = {"late": True}  # the metadata of a field of a `Patient` record that is decoded when somebody first asks for it
+LATE = {"late": True}  # the metadata of a field of a `Patient` record; if it has a default, then by a factory
+
+
+def nothing() -> None:
+    """The default of a LATE field that may be None: a plain default would be found before the field is decoded."""
 
 
 class Patient:
@@ -212,17 +216,18 @@ def _bytes(value: Any) -> bytes:
 
 
 def _packed(value: Any, pieces: Pieces) -> Packed:
-    if type(value) is not list or len(value) != 3 or value[0] not in _KINDS:
+    if type(value) is not list or len(value) != 3 or type(value[0]) is not str or value[0] not in _KINDS:
         raise _Unreadable(f"{_short(value)} is not packed numbers")
-    found = Packed(value[0], pieces.data[_place(value[1:], pieces)])
-    if len(found.data) % _KINDS[found.kind].itemsize:
+    kind, *place = value
+    found = pieces.data[_place(place, pieces)]
+    if len(found) % _KINDS[kind].itemsize:
         raise _Unreadable(f"{_short(value)} is not whole numbers of their kind")
-    return found
+    return Packed(kind, found)
 
 
 def _place(value: Any, pieces: Pieces) -> slice:
     """Where a piece is, of which the head says start and size."""
-    if type(value) is not list or [*map(type, value)] != [int, int]:
+    if type(value) is not list or len(value) != 2 or type(value[0]) is not int or type(value[1]) is not int:
         raise _Unreadable(f"{_short(value)} is not a place in the file")
     start, size = value
     if not 0 <= start <= start + size <= len(pieces.data):
@@ -235,7 +240,7 @@ def _record(of: Any) -> Decoder:
     known = {f.name: f.metadata.get("decoder") or decoder(hints[f.name]) for f in fields(of)}
     required = {f.name for f in fields(of) if f.default is MISSING and f.default_factory is MISSING}
     lately = frozenset(name for name, _, is_late in _written(of) if is_late)
-    template = {name: default for name, default, is_late in _written(of) if not is_late}
+    template = {name: default for name, default, _ in _written(of)}
 
     def decode(body: Any, pieces: Pieces) -> Any:
         if type(body) is not dict:
@@ -249,6 +254,7 @@ def _record(of: Any) -> Decoder:
                 raise _Unreadable(f"'{name}' is unknown")
             try:
                 if name in lately:
+                    del values[name]
                     waiting[name] = known[name], _place(value, pieces), pieces
                 else:
                     values[name] = known[name](value, pieces)
