@@ -11,6 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
+from functools import cache
 from typing import NamedTuple
 
 Context = tuple[int, frozenset[int], int]  # of a probe: the arriving input, the inputs bound before it, the one probed
@@ -42,7 +43,7 @@ class Edge(NamedTuple):
     """The same in a manifest, where nobody adds to it."""
 
     origin: int
-    bound: tuple[int, ...]  # ascending
+    bound: int  # a bit for each, the lowest for input 0
     target: int
     probes: float
     matches: float
@@ -54,12 +55,23 @@ class Edge(NamedTuple):
 def kept_edges(edges: Mapping[Context, EdgeCounts]) -> tuple[Edge, ...]:
     """Counts for a manifest, in the order that every manifest has."""
     entries = sorted(edges.items(), key=lambda entry: rank(entry[0]))
-    return tuple(Edge(*rank(context), c.probes, c.matches, c.candidates, c.kept, c.chunks) for context, c in entries)
+    return tuple(edge_of(context, counts) for context, counts in entries)
+
+
+def edge_of(context: Context, counts: EdgeCounts) -> Edge:
+    origin, bound, target = context
+    bits = sum(1 << each for each in bound)
+    return Edge(origin, bits, target, counts.probes, counts.matches, counts.candidates, counts.kept, counts.chunks)
 
 
 def edges_of(kept: Iterable[Edge]) -> Edges:
     """Counts of a manifest, to be added to."""
-    return {(o, frozenset(bound), t): EdgeCounts(*counts) for o, bound, t, *counts in kept}
+    return {(origin, inputs_of(bound), target): EdgeCounts(*counts) for origin, bound, target, *counts in kept}
+
+
+@cache
+def inputs_of(bits: int) -> frozenset[int]:
+    return frozenset(each for each in range(bits.bit_length()) if bits >> each & 1)
 
 
 def rank(context: Context) -> tuple[int, tuple[int, ...], int]:

@@ -161,9 +161,10 @@ class _Product(Simulation):
     def _leaf_first(self, overflow: Overflow, committed: Manifest | None) -> tuple[DiskWork, ...]:
         pairs = [] if committed is None else zip(self._planner.layout(committed), committed.operators, strict=True)
         for place, figures in reversed(list(pairs)):
-            alone = manager.Committed(replace(place, parent=None), figures)
-            if planned := manager.decide([alone], overflow.fuel_bytes, frozenset(), ended=False).work:
-                return tuple(replace(work, urgent=True, operator=place.number) for work in planned)
+            given = manager.Circumstances(overflow.fuel_bytes, arriving=frozenset(), ended=False)
+            (alone,) = manager.decide([replace(place, parent=None)], [[figures]], given)
+            if alone.work:
+                return tuple(replace(work, urgent=True, operator=place.number) for work in alone.work)
         return ()
 
     # --- time ---

@@ -25,7 +25,7 @@ from benchmarks.paper.machine import Work
 from benchmarks.paper.virtual import Run, Simulation, scratch
 from spark_mjoin.config import Options
 from spark_mjoin.counts import BatchCounts
-from spark_mjoin.driver.manager import Committed, decide
+from spark_mjoin.driver.manager import Circumstances, decide
 from spark_mjoin.driver.watermarks import advance
 from spark_mjoin.engine import arrival, cleanup, overflow, reactive
 from spark_mjoin.engine.arrival import Gate
@@ -141,8 +141,8 @@ class _Operator:
         """The most promising piece of disk work, as the state manager sees it."""
         if self.overflow is None or not self.state.residency.overflowed():
             return None
-        committed = Committed(self.state.place, self.state.figures())
-        return next(iter(decide([committed], 1, frozenset(), ended).work), None)
+        (decision,) = decide([self.state.place], [[self.state.figures()]], Circumstances(1, frozenset(), ended))
+        return next(iter(decision.work), None)
 
     def perform(self, work: DiskWork) -> Iterator[pa.RecordBatch]:
         assert self.overflow is not None

@@ -36,7 +36,7 @@ from dataclasses import dataclass
 from spark_mjoin.driver.costs import Costs
 from spark_mjoin.errors import OptionError, listed, nearest
 from spark_mjoin.join import orders
-from spark_mjoin.join.statistics import Statistics
+from spark_mjoin.join.statistics import Counted, Statistics
 from spark_mjoin.model import CHUNK_ROWS, LAZY, Access, JoinSpec, OperatorSpec, ProbeOrder
 from spark_mjoin.plan import Plan
 from spark_mjoin.query import tree as trees
@@ -251,12 +251,10 @@ class Rules:
     briefly: bool = False  # no reasons are needed where it is plain that nothing will scan
 
 
-def plan_access(
-    place: OperatorSpec, figures: Sequence[OperatorFigures], used: Used, rules: Rules, costs: Costs
-) -> tuple[Access, list[Choice]]:
-    """The directions of one operator that scan, from the newest manifests of all partitions that have it."""
+def plan_access(operator: Counted, used: Used, rules: Rules, costs: Costs) -> tuple[Access, list[Choice]]:
+    """The directions of one operator that scan."""
+    place, figures, statistics = operator.place, operator.figures, operator.statistics
     spec = place.spec
-    statistics = Statistics.of_manifests(spec, figures, in_memory=True)
     counted = [_arrivals(statistics, m, len(figures)) for m in range(len(spec.inputs))]
     targets = _targets(spec, statistics, figures, counted, rules.active)
     if (

@@ -27,7 +27,7 @@ from dataclasses import dataclass, field, replace
 from spark_mjoin.driver import access, decompose, manager, scheduling
 from spark_mjoin.driver.costs import Costs, expected_of, inside
 from spark_mjoin.join import orders
-from spark_mjoin.join.statistics import Pair, Statistics, of_plan
+from spark_mjoin.join.statistics import Counted, Pair, Statistics, of_plan
 from spark_mjoin.model import Access, JoinSpec, OperatorSpec, Settings, Tree
 from spark_mjoin.plan import Orders, Overflow, Plan
 from spark_mjoin.query import tree as trees
@@ -84,9 +84,10 @@ class Planner:
         planned, choices = before.orders, list[orders.Choice]()
         scans, ways = before.access, list[access.Choice]()
         if tree != before.tree or self._has_news(committed):
-            planned, choices = self.orders(tree, before, committed)
+            operators = self.counted(tree, committed)
+            planned, choices = self.orders(tree, before, operators)
             if moving:
-                scans, ways = self.access(tree, replace(before, orders=planned), committed, briefly=True)
+                scans, ways = self.access(tree, replace(before, orders=planned), operators, briefly=True)
         reasons += [f"probing order of {c.reason}" for c in choices if c.changed]
         reasons += [f"access to {way.reason}" for way in ways if way.changed]
         overflow, has_disk_work = self._overflow(tree, before, committed, moving, ended, spare)
@@ -166,18 +167,24 @@ class Planner:
         self._arrived = 0
         return True
 
-    def orders(self, tree: Tree, before: Plan, committed: Committed) -> tuple[Orders, list[orders.Choice]]:
+    def counted(self, tree: Tree, committed: Committed) -> list[Counted]:
+        """The operators of a tree, with what the partitions have committed of them that run it already."""
+        running = [m.operators for m in committed if m is not None and m.tree == tree]
+        return [Counted(p, [each[p.number] for each in running]) for p in trees.layout(self.spec, tree)]
+
+    def orders(self, tree: Tree, before: Plan, operators: Sequence[Counted]) -> tuple[Orders, list[orders.Choice]]:
         """The probing orders of every operator of the tree, as far as anything is known, and how they came to be."""
         planned: list[tuple[orders.Targets | None, ...]] = []
         choices: list[orders.Choice] = []
         rates, given = expected_of(self.spec, self.settings.expected)
-        for place in trees.layout(self.spec, tree):
+        for operator in operators:
+            place = operator.place
             none: list[orders.Targets | None] = [None] * len(place.spec.inputs)
             current = before.orders[place.number] if before.tree == tree and before.orders else none
-            figures = [m.operators[place.number] for m in committed if m is not None and m.tree == tree]
             own, made = none, list[orders.Choice]()
-            if figures:
-                own, made = orders.plan_orders(place.spec, figures, current, between_members(place, given))
+            if operator.figures:
+                known = operator.statistics.expecting(between_members(place, given))
+                own, made = orders.choose_all(known, known.rows, current)
             elif all(len(leaves) == 1 and rates[leaves[0]] for leaves in place.leaves):  # what the user expects
                 own_rates = [rates[leaves[0]] for leaves in place.leaves]
                 rows = inside(place.spec, [rate * HORIZON_SECONDS for rate in own_rates], own_rates)
@@ -190,21 +197,21 @@ class Planner:
     # --- access ----------------------------------------------------------------------------------------------
 
     def access(
-        self, tree: Tree, before: Plan, committed: Committed, briefly: bool = False
+        self, tree: Tree, before: Plan, operators: Sequence[Counted], briefly: bool = False
     ) -> tuple[tuple[Access, ...], list[access.Choice]]:
         """The directions of every operator of the tree that scan, and how they came to be; orders are before.orders."""
         wanted = access.parse(self.settings.access, self.spec)
         planned: list[Access] = []
         choices: list[access.Choice] = []
-        for place in trees.layout(self.spec, tree):
+        for operator in operators:
+            place = operator.place
             own, made = access.forced(wanted, place), list[access.Choice]()
-            figures = [m.operators[place.number] for m in committed if m is not None and m.tree == tree]
-            if figures:
+            if operator.figures:
                 current = before.access[place.number] if before.tree == tree and before.access else ()
                 of_orders = before.orders[place.number] if before.orders else ()
                 active = self.settings.expiry == "active" or self.settings.overflow == "fail"
                 used, rules = access.Used(of_orders, current), access.Rules(wanted, active, briefly)
-                own, made = access.plan_access(place, figures, used, rules, self.costs)
+                own, made = access.plan_access(operator, used, rules, self.costs)
             planned.append(own)
             choices += made
         return tuple(planned), choices
@@ -228,17 +235,14 @@ class Planner:
             return None, False
         alias_of = [spec.sources[i.source].alias for i in spec.inputs]
         arriving = frozenset(n for n, alias in enumerate(alias_of) if alias in moving)
-        decisions, work = [], []
         share = settings.disk_share
         has_time = bool(share) and SPARE_USED * spare > share
         earned = self._earned(before, committed, SPARE_USED * spare if has_time else share)
-        for manifest in committed:
-            pairs = [] if manifest is None else zip(self.layout(manifest), manifest.operators, strict=True)
-            operators = [manager.Committed(place, figures) for place, figures in pairs]
-            fuel, over = settings.fuel_bytes, ended and not arriving
-            decisions.append(manager.decide(operators, fuel, arriving, over, earned, has_time))
-            stays = manifest is None or manifest.tree == tree
-            work.append(decisions[-1].work if stays else ())  # a change of plan does all the work that there is
+        fuel, over = settings.fuel_bytes, ended and not arriving
+        decisions = self._decisions(committed, manager.Circumstances(fuel, arriving, over, earned, has_time))
+        # A change of plan does all the work that there is.
+        stays = [manifest is None or manifest.tree == tree for manifest in committed]
+        work = [decision.work if same else () for decision, same in zip(decisions, stays, strict=True)]
         held = before.overflow is not None and bool(before.overflow.waiting)
         waiting = frozenset() if held else frozenset.intersection(*(d.waiting for d in decisions))
         active = {alias for n, alias in enumerate(alias_of) if n not in waiting}
@@ -249,6 +253,16 @@ class Planner:
             Overflow.of(settings), memory_bytes=memory, work=tuple(work), waiting=tuple(sources), earned=left
         )
         return planned, any(d.work for d in decisions)
+
+    def _decisions(self, committed: Committed, given: manager.Circumstances) -> list[manager.Decision]:
+        """What each partition does on disk."""
+        out = [manager.Decision()] * len(committed)
+        for tree in {manifest.tree for manifest in committed if manifest is not None}:
+            found = [(p, m.operators) for p, m in enumerate(committed) if m is not None and m.tree == tree]
+            decisions = manager.decide(trees.layout(self.spec, tree), [operators for _, operators in found], given)
+            for (partition, _), decision in zip(found, decisions, strict=True):
+                out[partition] = decision
+        return out
 
     def _earned(self, before: Plan, committed: Committed, rate: float) -> float:
         """Bytes of disk work that a partition may do besides new input: what is left of before, and what came since."""

@@ -177,11 +177,11 @@ def _orders(expected: Expectation, seen: Observed, planner: Planner) -> list[str
         )
     found, places = [m for m in seen.committed if m is not None], trees.layout(spec, seen.tree)
     used = [_targets(place.spec.inputs, [m.operators[place.number].orders for m in found]) for place in places]
-    _, choices = planner.orders(seen.tree, Plan(seen.tree, tuple(map(tuple, used))), seen.committed)
+    operators = planner.counted(seen.tree, seen.committed)
+    _, choices = planner.orders(seen.tree, Plan(seen.tree, tuple(map(tuple, used))), operators)
     parts, at = [], 0
-    for place in places:
-        figures = [m.operators[place.number] for m in found]
-        statistics = Statistics.of_manifests(place.spec, figures, in_memory=True)
+    for operator in operators:
+        place, statistics = operator.place, operator.statistics
         own = choices[at : at + len(place.spec.inputs)]
         at += len(own)
         lines = orders_of(place, statistics, own, len(places))
@@ -203,7 +203,7 @@ def _access(expected: Expectation, seen: Observed, planner: Planner) -> list[str
     used = [_targets(place.spec.inputs, [m.operators[place.number].orders for m in found]) for place in places]
     now = tuple(scans)
     before = Plan(seen.tree, tuple(map(tuple, used)), access=now)
-    planned, choices = planner.access(seen.tree, before, seen.committed)
+    planned, choices = planner.access(seen.tree, before, planner.counted(seen.tree, seen.committed))
     lines = []
     for place in places:
         names = [i.alias for i in place.spec.inputs]

@@ -76,7 +76,8 @@ class PartitionState:
         out: list[float] = []
         for operator in self.operators:
             parent = operator.place.parent
-            out.append(1.0 if parent is None else out[parent[0]] * self.operators[parent[0]].groups.worth(parent[1]))
+            above = None if parent is None else float(self.operators[parent[0]].groups.worth(parent[1]))
+            out.append(1.0 if parent is None or above is None else out[parent[0]] * above)
         return out
 
     def evict(self, victims: Iterable[Victim]) -> int:

@@ -158,7 +158,7 @@ def test_damage_is_found_and_named(tmp_path: Path, kind: str, damage: Callable[[
 def test_an_unknown_format_is_refused_by_number(tmp_path: Path) -> None:
     run(options(1), tmp_path)
     manifest = partition_directory(tmp_path) / "version-000000000001.json"
-    body = json.loads(manifest.read_bytes().split(b" ", 1)[1])
+    body = json.loads(manifest.read_bytes().split(b" ", 1)[1].splitlines()[0])
     location = Directory(str(partition_directory(tmp_path)))
     manifest.unlink()
     checked_json.publish(location, manifest.name, "test", json.dumps({**body, "format": 99}).encode())
