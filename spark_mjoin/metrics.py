@@ -118,8 +118,7 @@ def _of_input(number: int, alias: str, manifests: Sequence[Manifest]) -> dict[st
 
 
 def _recall(results: Recall, manifests: Sequence[Manifest]) -> float:
-    """Results of arrivals, over those without any loss; where there are none, the recall that a result would have
-    now."""
+    """Results of arrivals, over those without loss; where there are none, the recall that a result would have."""
     if results.completed + results.lost:
         return results.completed / (results.completed + results.lost)
     rows = [sum(of) for of in zip(*(m.held.kept_rows for m in manifests if m.held.kept_rows), strict=True)]
@@ -138,8 +137,7 @@ def summable(metrics: Mapping[str, str]) -> dict[str, int]:
 
 
 def lag(behind: Sequence[int]) -> dict[str, str]:
-    """How much input the sources have not delivered yet, each in its own unit, under the names of Spark's Kafka
-    source."""
+    """How much input is not read yet, in units of each source, under the names of Spark's Kafka source."""
     if not behind:
         return {}
     return {

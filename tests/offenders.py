@@ -22,7 +22,6 @@ WORDS: set[tuple[str, str]] = {
     ("docs/architecture.md", "give out"),
     ("docs/architecture.md", "gone on with"),
     ("docs/architecture.md", "told"),
-    ("spark_mjoin/driver/admission.py", "told"),
     ("spark_mjoin/engine/arrival.py", "give out"),
     ("spark_mjoin/engine/batch.py", "give out"),
     ("spark_mjoin/engine/batch.py", "gone on with"),

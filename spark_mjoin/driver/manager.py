@@ -1,23 +1,23 @@
-"""The state manager (PermJoin, section III): what the next micro-batch does besides taking in what has arrived.
+"""The state manager (PermJoin, section III): what the next micro-batch does besides taking new rows.
 
 Runs on the driver, over the statistics that tasks have committed. Its decisions travel in the offset, so a replay makes
 no new ones. An operator of the plan is in one of three modes in a batch:
 
     IN_MEMORY      new input joins what is in memory
     ON_DISK        disk parts are visited or passed over, in the order of expected results per byte read
-    LOW_PRIORITY   nothing: what it would give waits for an operator above it that promises more
+    LOW_PRIORITY   nothing: it waits for an operator above it, of which more is expected
 
-`decide` goes from the root down, as the paper does (figure 2): the first operator whose disk work promises more results
-of the whole join per byte than its memory work goes to disk, those below it wait, the others go on. Those that wait get
-no new input: their sources are not read on in that batch, and never in two batches in a row. A plan of one operator is
-the simplest case: it goes to disk, and nobody waits.
+`decide` looks at the operators from the root down, as the paper does (figure 2). The first operator with more expected
+results of the whole join per byte from disk than from memory works on disk. Those below it wait, and the others work in
+memory. Those that wait get no new input: their sources are not read in that batch, and they never wait in two batches
+in a row. A plan of one operator is the simplest case: it works on disk, and no operator waits.
 
-Work that promises more than new input does is *urgent*: a task does it whatever arrives. In a plan of several operators
-the inputs below wait for it, so it takes the place of their work. A single operator has no such inputs: there it delays
-what comes next, and an early pass has to be repeated for rows that come later. So it is urgent only as far as it was
-earned. Arriving rows earn fuel by their bytes (`earnings`): a small share of them (`diskShare`); and where batches
-leave time free, as much as fits into half of it, for any disk work, since it delays nothing. Other work is done if a
-batch brings few rows (`blockingThreshold`) or none.
+Disk work with more expected results than new input is *urgent*: a task does it whatever arrives. In a plan of several
+operators the inputs below wait for it, so it replaces their work. A single operator has no such inputs. There it delays
+the next rows, and an early pass has to be repeated for rows that come later. So it is urgent only as far as it was
+earned. Arriving rows earn fuel by their bytes (`earnings`): a small fraction of them (`diskShare`). Where batches leave
+time free, they earn as much as fits into half of that time, for any disk work, since it delays nothing. A task does
+other work if a batch brings few rows (`blockingThreshold`) or none.
 """
 
 from __future__ import annotations
@@ -34,9 +34,9 @@ from spark_mjoin.model import DiskWork, JoinSpec, OperatorSpec
 from spark_mjoin.state.groups import MOST_HELD, MOST_RECORDS, Groups
 from spark_mjoin.state.manifest import Manifest, OperatorFigures
 
-NOTHING = -1.0  # the outlook of new input where there is none, and of a disk with nothing to do
+NOTHING = -1.0  # the expectation of new input where there is none, and of a disk without work
 LEAST_WORTH = 1e-9
-LEAST_SHARE = 1 / 16  # of what passes would read, that has to be earned before there is one while input is waiting
+LEAST_SHARE = 1 / 16  # of what passes would read, that has to be earned before a pass while rows arrive
 MOST_VISITS = 16  # pieces of disk work in one batch, apart from passes
 
 
@@ -48,7 +48,7 @@ class Mode(Enum):
 
 @dataclass(frozen=True)
 class Outlook:
-    """What an operator promises: results of the join per byte of new input, and per byte read from its disk parts."""
+    """What is expected of an operator: results of the join per byte of new input, and per byte read from disk."""
 
     memory: float
     disk: float
@@ -66,8 +66,8 @@ class Committed:
 class Decision:
     modes: tuple[Mode, ...] = ()
     work: tuple[DiskWork, ...] = ()
-    waiting: frozenset[int] = frozenset()  # inputs of the join that should not be read on
-    spent: float = 0.0  # of what was earned, by work that is urgent because it promises more than new input
+    waiting: frozenset[int] = frozenset()  # inputs of the join that wait
+    spent: float = 0.0  # of what was earned, by work that is urgent because more is expected of it than of new input
 
 
 def assign(places: Sequence[OperatorSpec], outlooks: Sequence[Outlook]) -> tuple[Mode, ...]:
@@ -88,7 +88,7 @@ def assign(places: Sequence[OperatorSpec], outlooks: Sequence[Outlook]) -> tuple
 
 
 def earnings(manifest: Manifest, rate: float) -> float:
-    """The bytes of urgent disk work that the last batch of a partition has earned, at so many for each that arrived."""
+    """The bytes of urgent disk work that the last batch of a partition has earned, at a rate per arrived byte."""
     segments = [s for operator in manifest.operators for s in operator.segments]
     row_bytes = sum(s.bytes for s in segments) / max(1, sum(s.rows for s in segments))
     return manifest.taken.rows * row_bytes * rate
@@ -102,13 +102,12 @@ def decide(
     earned: float = math.inf,
     has_time: bool = False,
 ) -> Decision:
-    """A mode for every operator, given in preorder, and the disk work of one of them: no two work on disk in a batch.
+    """A mode for every operator, in preorder, and the disk work of one of them: no two work on disk in a batch.
 
-    arriving are the inputs of the join that have new rows, earned the bytes of disk work that may be done all the same.
-    has_time: batches leave time free, so that this work need not promise more than new input, which it does not delay.
-    Where no operator promises more from disk, one that has anything left there may use what time new input leaves: the
-    first from the root, or, where no input will come any more (ended), the first from the leaves, since what it gives
-    is more work above.
+    `arriving` are the inputs of the join that have new rows, and `earned` the bytes of disk work that may be done all
+    the same. `has_time`: batches leave time free, so this work delays nothing and need not pay. Where no operator
+    expects more from disk, one with disk work left may use the time that new input leaves: the first from the root. If
+    no input will come any more (`ended`), it is the first from the leaves, since its results are work for those above.
     """
     places = [o.place for o in operators]
     candidates = [_Candidates.of(o.place.spec, o.figures) for o in operators]
@@ -165,7 +164,7 @@ def _outlook(candidates: _Candidates | None, worth: float, arriving: bool) -> Ou
 
 
 def _bytes_of_passes(candidates: _Candidates | None) -> float:
-    """What a pass over everything that is pending would read."""
+    """The bytes that a pass over all buckets with pending results would read."""
     return 0.0 if candidates is None else float(sum(cost for _, cost, _, _ in candidates.passes))
 
 
@@ -218,12 +217,12 @@ class _Candidates:
 
     groups: Groups
     row_bytes: list[float]
-    records: int  # departures and visits that are kept
-    held: float  # of the rows in segments, the share that is outside its window and waits for a pass
+    records: int  # records of evictions and visits that are kept
+    held: float  # of the rows in segments, the fraction that is outside its window and waits for a pass
 
     @staticmethod
     def of(spec: JoinSpec, figures: OperatorFigures) -> _Candidates | None:
-        """None where the state is not tracked, so that nothing has ever left memory."""
+        """None where the state is not tracked, so that nothing was ever evicted."""
         residency = figures.residency
         if residency is None or figures.groups is None:
             return None
@@ -233,7 +232,7 @@ class _Candidates:
 
     @cached_property
     def passes(self) -> list[Scored]:
-        """A pass for every bucket in debt."""
+        """A pass for every bucket with pending results."""
         groups = self.groups
         rows = groups.resident + groups.disk
         in_debt, missing = groups.pending()
@@ -245,7 +244,7 @@ class _Candidates:
         return [(*found, None) for found in zip(scores.tolist(), costs.tolist(), debt.tolist(), strict=True)]
 
     def visits(self) -> list[Scored]:
-        """A visit for every disk part whose partners in memory have grown since they last met."""
+        """A visit for every disk part whose partners in memory have grown since the last visit."""
         groups = self.groups
         selectivity = groups.selectivity()
         out = list[Scored]()
