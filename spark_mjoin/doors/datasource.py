@@ -64,5 +64,5 @@ class MJoinDataSource(DataSource):
         if schema != self.schema():
             raise OptionError(
                 f"the schema given, {schema.simpleString()}, is not the schema of the join, "
-                f"{self.schema().simpleString()}; leave it out, and shape the columns in option 'query'"
+                f"{self.schema().simpleString()}; remove it, and shape the columns in option 'query'"
             )

@@ -4,13 +4,14 @@ A direction is an arriving input and one that its rows probe. Looking rows up is
 every row that arrives, and has to be built anew when rows were evicted or dropped. A scan needs no index, but reads all
 rows for each chunk of rows that probe together. So a slow input should scan the window of a fast one.
 
-    index  = (arrivals + rows * times that rows leave) * Costs.index     once, if any direction looks up
-    lookup = probes * Costs.hash                                         for each direction that does
-    scan   = chunks * rows * Costs.scan + probes * Costs.hash            for each direction that does: its small index
+    index  = (arrivals + rows * purges) * Costs.index            once, if any direction looks up
+    lookup = probes * Costs.hash                                 for each direction that does
+    scan   = chunks * rows * Costs.scan + probes * Costs.hash    for each direction that does: its small index
 
-all in the same unit of time, as in the paper's equation 1. Its equations are the special case in which every row is a
-chunk of its own (`tests/driver/test_access.py`): (2), with scan = C_n, and (3), where rows leave one by one and each
-costs the look at a bucket. Both ways have to find matches, append and drop rows; the model omits that, as (7) does.
+all in the same unit of time, as in the paper's equation 1; `purges` counts how often rows are evicted or dropped. Its
+equations are the special case in which every row is a chunk of its own (`tests/driver/test_access.py`): (2), with scan
+= C_n, and (3), where rows expire one by one and each costs the look at a bucket. Both ways have to find matches, append
+and drop rows; the model omits that, as (7) does.
 
 An index is brought up to date when a probe asks for it. Changes between two probes cost nothing, so both terms of
 `index` are bounded by the chunks that look up, times the rows.
@@ -48,7 +49,7 @@ LEAST_GAIN = 0.3  # of the time that the present way takes, to scan instead of l
 LEAST_GAIN_BACK = 0.05  # the same, to look up again
 LEAST_SHARE = 0.01  # of the time that it takes to store what arrives at all inputs: less is not worth a change
 LEAST_ROWS = 100.0  # that have arrived at the probed input
-FLUSHED = 0.22  # of the rows in memory leave in a flush, about
+FLUSHED = 0.22  # of the rows in memory are evicted in a flush, about
 
 _DIRECTION = re.compile(r"\s*([^>\s:]+)\s*>\s*([^>\s:]+)\s*:\s*(\w+)\s*")
 
@@ -136,8 +137,8 @@ class Target:
 
     rows: float
     arrivals: float
-    purges: float  # times that rows leave, after which an index is built anew
-    grows: bool = False  # nothing leaves: what is not in an index yet will have to go there
+    purges: float  # times that rows are evicted or dropped, after which an index is built anew
+    grows: bool = False  # nothing is evicted or dropped: an index will need all rows sooner or later
 
 
 def indexing(target: Target, lookups: float, costs: Costs) -> float:
@@ -247,7 +248,7 @@ class Rules:
     """What a plan of access keeps to."""
 
     wanted: Wanted = Wanted()
-    active: bool = False  # rows leave before every batch
+    active: bool = False  # rows are dropped before every batch
     briefly: bool = False  # no reasons are needed where it is plain that nothing will scan
 
 
@@ -299,7 +300,7 @@ def _targets(
 ) -> list[Target]:
     in_memory, arriving = max(1.0, sum(statistics.rows)), sum(rows for rows, _ in counted)
     chunks = [of for _, of in counted if of]
-    # Lazily, rows leave when a third of those in memory have come since; an index is built anew of the others.
+    # Lazily, rows are dropped when a third of those in memory have come since; then an index is built anew.
     expiring = (min(chunks) if active else (LAZY - 1) * arriving / in_memory) if chunks else 0.0
     flushed = any(f.overflowed for f in figures)
     flushing = arriving / (FLUSHED * in_memory) if flushed else 0.0

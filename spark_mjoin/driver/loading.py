@@ -43,7 +43,7 @@ def load(options: Mapping[str, str]) -> tuple[JoinSpec, Settings]:
     chosen = tree.chosen(settings.plan, spec)  # a plan that does not fit is an error now
     if settings.overflow == "shed" and settings.memory_bytes is not None and chosen != tree.single(len(spec.inputs)):
         raise OptionError(
-            "option 'plan': with 'overflow' = 'shed' and 'memory' all inputs are in one join, since rows that are dropped"
+            "option 'plan': with 'overflow' = 'shed' and 'memory' all inputs are in one join, since dropped rows"
             " must not stay in stored results. Remove option 'plan' or 'memory'"
         )
     access.parse(settings.access, spec)

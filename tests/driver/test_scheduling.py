@@ -110,16 +110,16 @@ def test_quotas() -> None:
         ),
         (
             {"streamScheduling": "random", "window": "10 rows"},
-            "options 'streamScheduling' = 'random' and 'window' do not go together: a window in rows counts arrivals",
+            "options 'streamScheduling' = 'random' and 'window' cannot be combined: a window in rows counts arrivals",
         ),
         (
             {"tupleScheduling": "value", "window": "10 rows", "source__a__unique": "k"},
-            "options 'tupleScheduling' = 'value' and 'window' do not go together",
+            "options 'tupleScheduling' = 'value' and 'window' cannot be combined",
         ),
-        ({"tupleScheduling": "value"}, "option 'tupleScheduling' is 'value', but no source promises anything"),
+        ({"tupleScheduling": "value"}, "option 'tupleScheduling' is 'value', but no source makes key promises"),
         (
             {"streamScheduling": "priority", "source__b__window": "10 rows"},
-            "options 'streamScheduling' = 'priority' and 'source.b.window' do not go together",
+            "options 'streamScheduling' = 'priority' and 'source.b.window' cannot be combined",
         ),
     ],
 )
