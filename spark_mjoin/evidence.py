@@ -133,7 +133,7 @@ class Held:
     memory_bytes: int = 0  # of these
     input_bytes: tuple[int, ...] = ()  # per input, of its rows in memory
     kept_rows: tuple[int, ...] = ()  # per input, rows in the state
-    least_fractions: tuple[float, ...] = ()  # per input, by which a row in the state was let in
+    least_fractions: tuple[float, ...] = ()  # per input, with which a row in the state was admitted
     purge_pending: bool = False  # whether rows are to be looked through when there is time
 
 

@@ -100,7 +100,7 @@ def against_xjoin(scale: float) -> Outcome:
 
 def _spilling(kept: Run, spilt: Run) -> str:
     return (
-        f"{kept.finished:.1f} and {spilt.finished:.1f} virtual seconds; rows that left memory: "
+        f"{kept.finished:.1f} and {spilt.finished:.1f} virtual seconds; rows evicted: "
         f"{kept.rows_flushed:,} and {spilt.rows_flushed:,}"
     )
 

@@ -278,7 +278,7 @@ class Session:
         if parts != (before.admission or everything):
             aliases = (i.alias for i in self.spec.inputs)
             let_in = ", ".join(f"{part / WHOLE:.1%} of {alias}" for part, alias in zip(parts, aliases, strict=True))
-            log.info("lets in %s", let_in)
+            log.info("admits %s", let_in)
         room = None if memory is None else Room(memory // settings.partitions, of_memory)
         return None if parts == everything else parts, room
 
