@@ -10,8 +10,8 @@ processor, the least of all runs.
     bytes in memory    accounted for a row, without indexes
     bytes on disk      of a row in segments as commits write them, in the table clustered by bucket
     rows held          of all inputs, when a budget of 16 MiB is first reached
-    arrival            rows arrive and are joined, all in memory, and the join may let them leave
-    pass               `flush=coordinated` has let them leave in a tenth of the memory; one pass gives the rest
+    arrival            rows arrive and are joined, all in memory, and the join may evict them
+    pass               `flush=coordinated` has evicted them in a tenth of the memory; one pass emits the rest
     load               the state after that is read from disk
 """
 
@@ -37,7 +37,7 @@ QUERY = "SELECT a.k, a.v AS x, b.v AS y, c.v AS z FROM a JOIN b ON a.k = b.k JOI
 KINDS = {"integers": pa.int64(), "strings": pa.string()}
 BATCH = 10_000
 BUDGET = 16 << 20
-LITTLE = 12  # bytes of memory for each row of an input where most of them leave it: about a tenth
+LITTLE = 12  # bytes of memory for each row of an input where most are evicted: about a tenth
 FIGURES = {
     "bytes in memory": "{:.1f}",
     "bytes on disk": "{:.1f}",

@@ -4,11 +4,11 @@
     python -m benchmarks.scheduling --workload news
     python -m benchmarks.scheduling --workload windows --window 10000 --keys 100000
 
-One micro-batch with all rows of a workload, in Arrow batches as the file sources give them, joined by the pipeline of
-a task: no Spark, no files but those that rows leave memory to. Time is the process's own (user and system), so that
-others on the machine count less. Prints the best of the repeats, and after which share of the time, and of the rows, a
-tenth and half of the results were out. `news` is a one-to-many join with punctuations, by which rows leave; `windows`
-joins two inputs with windows in rows.
+The pipeline of a task joins all rows of a workload in one micro-batch, in Arrow batches as the file sources deliver
+them. There is no Spark, and there are no files but those that rows are evicted to. Time is the process's own (user and
+system), so that other processes count less. It prints the best of the repeats, and after which fraction of the time,
+and of the rows, a tenth and half of the results were emitted. `news` is a one-to-many join with punctuations, by which
+rows are dropped; `windows` joins two inputs with windows in rows.
 """
 
 from __future__ import annotations
@@ -54,7 +54,7 @@ class Found:
     most_rows: int  # in memory, after an Arrow batch
 
     def when(self, share: float) -> str:
-        """After which part of the time and of the rows a share of the results was out."""
+        """After which part of the time and of the rows a fraction of the results was emitted."""
         wanted = share * self.results[-1][2]
         at, taken, _ = next(sample for sample in self.results if sample[2] >= wanted)
         return f"{at / self.seconds:.0%}, {taken / self.rows:.0%}"

@@ -1,8 +1,8 @@
 """What the planner learns from: what probes have seen, and how a batch went.
 
-A task counts its work in a `WorkCounts`. What probes saw becomes part of the state, where older batches count less:
-`Edges` while a task counts, `Edge` in a manifest. `Taken` and `Held` are what a manifest says besides, about the batch
-that made it and about the state after it. All of it is counted by tasks, and every decision of the driver rests on it.
+A task counts its work in a `WorkCounts`. What probes saw becomes part of the state, where older batches count less: it
+is an `Edges` while a task counts, and an `Edge` in a manifest. `Taken` says what the batch of a manifest did, and
+`Held` what the state has after it. Tasks count all of it, and every decision of the driver rests on it.
 
 Not covered: what only people read (`counts`, `metrics`).
 """
@@ -28,7 +28,7 @@ class EdgeCounts:
     chunks: float = 0  # times that some combinations probed together
 
     def add(self, other: EdgeCounts, share: float = 1.0) -> None:
-        """Add counts, or a share of them."""
+        """Add counts, or a fraction of them."""
         self.probes += share * other.probes
         self.matches += share * other.matches
         self.candidates += share * other.candidates
@@ -145,7 +145,7 @@ class Held:
     memory_bytes: int = 0  # of these
     input_bytes: tuple[int, ...] = ()  # per input, of its rows in memory
     kept_rows: tuple[int, ...] = ()  # per input, rows in the state
-    least_fractions: tuple[float, ...] = ()  # per input, by which a row in the state was let in
+    least_fractions: tuple[float, ...] = ()  # per input, with which a row in the state was admitted
     purge_pending: bool = False  # whether rows are to be looked through when there is time
 
 

@@ -4,12 +4,13 @@ A location means what it means to Spark, whose rules are those of Hadoop's `Path
 
     [scheme:][//authority]path      a scheme ends at a colon before the first slash, an authority at the next slash
 
-Everything behind that is the path, as it is written: `%41` and `+` are not decoded, and `#` and `?` end nothing. It is
-normalised as text: `//` is one slash, `.` and `..` are resolved, a slash at the end does not count. A relative path
-begins in the working directory of the driver, and has no scheme: `in:1` is an error, and `./in:1` a name with a colon.
+Everything behind that is the path. It stands as it is written: `%41` and `+` are not decoded, and `#` and `?` are
+ordinary characters. It is normalised as text: `//` is one slash, `.` and `..` are resolved, a slash at the end does not
+count. A relative path begins in the working directory of the driver, and has no scheme: `in:1` is an error, and
+`./in:1` a name with a colon.
 
-A plain path or `file:` location is local; any other goes to pyarrow's own file systems (s3, gs, hdfs, ...) and, where
-pyarrow has none for the scheme, to fsspec. Hadoop's names of object stores (s3a, s3n) are understood.
+A plain path or `file:` location is local. pyarrow's own file systems (s3, gs, hdfs, ...) open any other, and fsspec
+where pyarrow has none for the scheme. Hadoop's names of object stores (s3a, s3n) are understood.
 
 Not covered: `fs.defaultFS`. A plain path is local even where Hadoop's configuration says otherwise.
 """
@@ -104,7 +105,7 @@ def connect(location: str) -> tuple[Any, str, Any]:
     if authority is not None and _CUT_SHORT.fullmatch(authority) and "@" in path:
         raise ValueError("a slash in the user info of a URI is written %2F")  # or libraries would quote half of a key
     path = posixpath.normpath("/" + path.lstrip("/"))
-    # What could mean something in a URI is no part of the one that a file system is opened with.
+    # The URI that opens the file system must not have characters with a meaning in URIs.
     match = _PLAIN.match(path)
     plain = path if match is None or match.end() == len(path) else path[: path.rindex("/", 0, match.end())]
     host = "" if authority is None else f"//{authority}"

@@ -3,15 +3,16 @@
     public(text)      without what looks like a secret: user info and query of a URI, `password=…`
     Secrets           the very values that some options hold, to be hidden wherever they turn up, in any spelling
 
-Secret are: the value of an option whose name says so; the user info of a URI and its query (`s3://key:secret@bucket/…`,
-`https://…?sig=…`); and at any depth what follows such a name (`user=u;password=p`, `{"token": "…"}`).
+These are secret: the value of an option whose name says so; the user info of a URI and its query
+(`s3://key:secret@bucket/…`, `https://…?sig=…`); and at any depth what follows such a name (`user=u;password=p`,
+`{"token": "…"}`).
 
-What is public of a value leaves the secret out without a trace, so that a password may change, or move from the URI to
-the environment, and a query resumes with its state. Where something is shown, known values are replaced by `***`.
+The public form of a value has no trace of the secret. So a password may change, or move from the URI to the
+environment, and the query still resumes from its state. In messages, `***` replaces known values.
 
-Errors of libraries quote URIs, and Spark shows the whole traceback with all causes. So every door through which Spark
-comes in has `with secrets.kept():`. An error that passes it is the same error, unless it or a cause of it has a secret:
-then it goes on without its causes and without the secret.
+Errors of libraries quote URIs, and Spark shows the whole traceback with all causes. So every entry point that Spark
+calls has `with secrets.kept():`. It passes an error on as it is, unless the error or a cause of it has a secret: then
+it passes the error on without its causes and without the secret.
 
 Not covered: secrets of fewer than four characters outside of a URI or a pair, and those that a library changes.
 """
@@ -79,7 +80,7 @@ def public_options(options: Iterable[tuple[str, str]]) -> dict[str, str]:
 
 @dataclass(frozen=True)
 class Secrets:
-    """The secret values of some options. To print it shows none."""
+    """The secret values of some options. Printing it shows none of them."""
 
     _values: tuple[str, ...] = field(default=(), repr=False)  # the longest first
 
@@ -107,7 +108,7 @@ class Secrets:
 
     @contextmanager
     def kept(self) -> Iterator[None]:
-        """Whatever error passes has no secret in it."""
+        """No error that passes has a secret in it."""
         try:
             yield
         except Exception as error:

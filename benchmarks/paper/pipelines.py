@@ -173,7 +173,7 @@ class _Product(Simulation):
         return self.work().seconds(self._slower)
 
     def work(self) -> Work:
-        """Rows are written when they leave memory, as in the papers, and read by visits and passes."""
+        """Rows are written when they are evicted, as in the papers, and read by visits and passes."""
         counts = self._counts
         done = [*(phase.work for phase in counts.phases), *counts.below.values()]
         read = counts.disk_to_disk.work.moves + counts.disk_to_memory.work.moves

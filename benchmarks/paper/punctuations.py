@@ -5,8 +5,8 @@ item. Ten items are watched at a time; when one is rolled out, a punctuation in 
 come for it. `ordered`: items come in the order of their numbers, as they are rolled out; `random`: in any order. As in
 the paper all rows are there at once, so the processor is the limit, and time is the work that is done.
 
-    MJoin    the numbers of news are unique, records are punctuated; rows leave after every 100 punctuations (figure 11:
-             and after every single one)
+    MJoin    the numbers of news are unique, records are punctuated; the join drops rows after every 100
+             punctuations (figure 11: and after every single one)
     XJoin    the same engine without promises: it keeps all rows, and where memory is short it spills
 
 Where memory is short, the same is shown on a processor ten times faster too: what a spilled row costs next to one that
@@ -115,7 +115,7 @@ def against_xjoin(scale: float) -> Outcome:
 
 def _spilling(kept: Run, spilt: Run) -> str:
     return (
-        f"{kept.finished:.1f} and {spilt.finished:.1f} virtual seconds; rows that left memory: "
+        f"{kept.finished:.1f} and {spilt.finished:.1f} virtual seconds; rows evicted: "
         f"{kept.rows_flushed:,} and {spilt.rows_flushed:,}"
     )
 
@@ -254,5 +254,5 @@ def _both(memory: int | None) -> tuple[Plan, Plan]:
 
 
 def _without_promises() -> Join:
-    """Punctuations are no records: the query leaves them out."""
+    """Punctuations are no records: the query excludes them."""
     return Join("join", f"{QUERY} WHERE NOT a.over", ("news", "access"), 1)

@@ -1,7 +1,7 @@
 """Figure 15: two star joins of three streams and a join of their results, under overflow (section 3.5, table 2).
 
-All plans are the product's own, by its options: `plan` says which joins there are, `flush` which rows leave, and
-`memory` is one budget over all of them. Nobody says how it is divided. The paper's plans do no disk work while rows
+All plans are the product's own, by its options: `plan` says which joins there are, `flush` which rows are evicted,
+and `memory` is one budget over all of them. No option divides it. The paper's plans do no disk work while rows
 arrive; the last one does what the state manager says (PermJoin).
 """
 

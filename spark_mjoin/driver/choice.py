@@ -5,18 +5,18 @@
              ├──> the state manager: disk work, and inputs that wait (manager)
              └──> the order in which rows are taken in (scheduling)
 
-The tree is looked at again when the rows have grown by LOOK_AGAIN: a join of seven inputs has thousands of trees, and
-another one pays only over a longer time. And not before the join has worked PATIENCE times as long as looking takes.
-Orders are looked at for every batch; those of joins of more than FEW_INPUTS, which takes some time, when as many rows
-have come as NEWS of those that are there.
+The planner looks for a better tree when the rows have grown by LOOK_AGAIN: a join of seven inputs has thousands of
+trees, and a change pays only over a longer time. It does not look before the join has worked PATIENCE times as long as
+the search takes. It plans orders for every batch. For joins of more than FEW_INPUTS that takes some time, so there it
+waits until the rows have grown by NEWS.
 
-Trees are the planner's choice unless option `plan` is given. Before there are rows the choice rests on what the user
-expects (`expectedRowsPerSecond`, `expectedSelectivity`); without that all inputs are in one MJoin. With a budget the
-disk work that intermediate results cause is part of a tree's cost. Where too many rows are an error none are stored:
-how many there will be is only an estimate, and the inputs alone may fit.
+The planner chooses the tree unless option `plan` is set. Before there are rows, the choice rests on what the user
+expects (`expectedRowsPerSecond`, `expectedSelectivity`); without that all inputs are in one MJoin. With a budget, the
+cost of a tree includes the disk work that its intermediate results cause. Where too many rows are an error, no
+intermediate results are stored: their number is only an estimate, and the inputs alone may fit.
 
-Pure but for what it remembers: when it last looked at the tree. Rates come from outside. The decision is part of the
-offset, so a replay asks nobody.
+Pure, except that it remembers when it last looked for a tree. Rates are parameters. The decision is part of the offset,
+so a replay decides nothing.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ MOST_LOOKING_SECONDS = 1.2
 FEW_INPUTS = 5
 NEWS = 0.1
 ROWS_SHARE = 0.75  # of the memory, for rows; the rest is for disk work (engine.overflow)
-SPARE_USED = 0.5  # of the time that batches leave free, for disk work: input may grow, and disk work take longer
+SPARE_USED = 0.5  # of the time that batches leave free, for disk work: input may grow, and disk work may take longer
 HORIZON_SECONDS = 600.0  # that a choice is expected to hold
 
 Committed = Sequence[Manifest | None]  # the newest manifest of every partition, None where there is none
@@ -49,8 +49,8 @@ Committed = Sequence[Manifest | None]  # the newest manifest of every partition,
 @dataclass(frozen=True)
 class Planned:
     plan: Plan
-    has_disk_work: bool  # there is disk work left: the batch is worth running without input too
-    reasons: tuple[str, ...]  # for what is not as it was before
+    has_disk_work: bool  # there is disk work left: the batch is worth running even without input
+    reasons: tuple[str, ...]  # for what has changed
 
 
 @dataclass
@@ -73,9 +73,9 @@ class Planner:
     ) -> Planned:
         """The plan of the next batch.
 
-        before: of the last one; moving: the sources that have new rows; rates: rows per second of each input, 0.0 where
-        nobody knows; ended: no more will come than what is there; spare: seconds that batches lately left free, for
-        each that arrivals took.
+        before: the plan of the last one; moving: the sources that have new rows; rates: rows per second of each input,
+        0.0 where they are not known; ended: no more rows will come; spare: seconds that batches lately left free, for
+        each second that arrivals took.
         """
         moving = frozenset(moving)
         # Without new rows there may be no batch at all, and none that another plan would pay for.
@@ -110,7 +110,7 @@ class Planner:
             what = "windows" if self.spec.windowed else "punctuations or constraints"
             return trees.single(len(self.spec.inputs)), f"a join with {what} stores no intermediate results"
         if room_of(self.settings) is not None:
-            return trees.single(len(self.spec.inputs)), "rows that do not fit into memory leave no results behind"
+            return trees.single(len(self.spec.inputs)), "dropped rows must not stay in stored results"
         if self.settings.plan is not None:
             return trees.parse(self.settings.plan, self.spec), "option 'plan' says so"
         found = [manifest for manifest in committed if manifest is not None]
@@ -122,7 +122,7 @@ class Planner:
         if found and self._worked_ms < 1000 * PATIENCE * looking:
             return before.tree, "the join has not worked enough for looking at trees to pay"
         statistics = self.statistics(committed, rates)
-        if not any(statistics.rates):  # as in the first batch after a restart: not a look that counts
+        if not any(statistics.rates):  # as in the first batch after a restart: this look does not count
             return before.tree, "no rates of arrival are known"
         self._judged_rows, self._worked_ms = rows, 0
         choice = self.choice(before, committed, statistics)
@@ -144,7 +144,7 @@ class Planner:
     def _most_stored(self) -> float:
         """How many intermediate rows there may be, over the rows of inputs."""
         spills = self.settings.memory_bytes is None or self.settings.overflow == "spill"
-        return decompose.MOST_STORED if spills else 0.0  # more than fits is an error then, or rows that are given up
+        return decompose.MOST_STORED if spills else 0.0  # more rows than fit are then an error, or are dropped
 
     def _room(self, committed: Committed, rows: Sequence[float]) -> decompose.Room:
         """How many rows of inputs fit into memory, judged by what those that are there take."""
@@ -228,7 +228,7 @@ class Planner:
     def _overflow(
         self, tree: Tree, before: Plan, committed: Committed, moving: frozenset[str], ended: bool, spare: float
     ) -> tuple[Overflow | None, bool]:
-        """How the batch keeps to its memory; None where everything stays there, as it always has."""
+        """How the batch keeps within its memory; None where everything is in memory and stays there."""
         settings, spec = self.settings, self.spec
         budget = settings.memory_bytes if settings.overflow == "spill" else None
         if budget is None and not any(m.spilled for m in committed if m is not None):
@@ -265,7 +265,7 @@ class Planner:
         return out
 
     def _earned(self, before: Plan, committed: Committed, rate: float) -> float:
-        """Bytes of disk work that a partition may do besides new input: what is left of before, and what came since."""
+        """Bytes of disk work that a partition may do besides new input: the rest of before, and new earnings."""
         found = [m for m in committed if m is not None]
         left = 0 if before.overflow is None else before.overflow.earned
         fresh = sum(manager.earnings(manifest, rate) for manifest in found) / max(len(found), 1)
@@ -277,7 +277,7 @@ class Planner:
 
 
 def room_of(settings: Settings) -> int | None:
-    """The memory of a join whose rows do not go to disk, but go; None where they need not."""
+    """The memory of a join that drops rows when memory is full; None where it evicts them, or has no limit."""
     return settings.memory_bytes if settings.overflow in ("shed", "shrink") else None
 
 

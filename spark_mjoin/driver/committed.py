@@ -20,7 +20,7 @@ class Committed:
 
     @staticmethod
     def read(location: str, partitions: int, version: int) -> Committed:
-        """Of the query whose state is at a location. Partitions that a task did not come to the end of are behind."""
+        """Of the query whose state is at a location. Partitions whose task did not finish are behind."""
         query = Directory(location)
         stores = tuple(Manifests(query, partition) for partition in range(partitions))
         return Committed(version, tuple(store.newest(version) for store in stores), stores)

@@ -32,7 +32,7 @@ class Candidates:
 
     @staticmethod
     def of(spec: JoinSpec, partitions: Sequence[OperatorFigures]) -> Candidates | None:
-        """Of partitions that all track their states; None where none does, so that nothing has ever left memory."""
+        """Of partitions that all track their states; None where none does, so that no row was ever evicted."""
         groups = [f.groups for f in partitions if f.groups is not None]
         if not groups:
             return None

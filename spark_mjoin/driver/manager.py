@@ -1,23 +1,23 @@
-"""The state manager (PermJoin, section III): what the next micro-batch does besides taking in what has arrived.
+"""The state manager (PermJoin, section III): what the next micro-batch does besides taking new rows.
 
 Runs on the driver, over the statistics that tasks have committed. Its decisions travel in the offset, so a replay makes
 no new ones. An operator of the plan is in one of three modes in a batch:
 
     IN_MEMORY      new input joins what is in memory
     ON_DISK        disk parts are visited or passed over, in the order of expected results per byte read
-    LOW_PRIORITY   nothing: what it would give waits for an operator above it that promises more
+    LOW_PRIORITY   nothing: it waits for an operator above it, of which more is expected
 
-`decide` goes from the root down, as the paper does (figure 2): the first operator whose disk work promises more results
-of the whole join per byte than its memory work goes to disk, those below it wait, the others go on. Those that wait get
-no new input: their sources are not read on in that batch, and never in two batches in a row. A plan of one operator is
-the simplest case: it goes to disk, and nobody waits.
+`decide` looks at the operators from the root down, as the paper does (figure 2). The first operator with more expected
+results of the whole join per byte from disk than from memory works on disk. Those below it wait, and the others work in
+memory. Those that wait get no new input: their sources are not read in that batch, and they never wait in two batches
+in a row. A plan of one operator is the simplest case: it works on disk, and no operator waits.
 
-Work that promises more than new input does is *urgent*: a task does it whatever arrives. In a plan of several operators
-the inputs below wait for it, so it takes the place of their work. A single operator has no such inputs: there it delays
-what comes next, and an early pass has to be repeated for rows that come later. So it is urgent only as far as it was
-earned. Arriving rows earn fuel by their bytes (`earnings`): a small share of them (`diskShare`); and where batches
-leave time free, as much as fits into half of it, for any disk work, since it delays nothing. Other work is done if a
-batch brings few rows (`blockingThreshold`) or none.
+Disk work with more expected results than new input is *urgent*: a task does it whatever arrives. In a plan of several
+operators the inputs below wait for it, so it replaces their work. A single operator has no such inputs. There it delays
+the next rows, and an early pass has to be repeated for rows that come later. So it is urgent only as far as it was
+earned. Arriving rows earn fuel by their bytes (`earnings`): a small fraction of them (`diskShare`). Where batches leave
+time free, they earn as much as fits into half of that time, for any disk work, since it delays nothing. A task does
+other work if a batch brings few rows (`blockingThreshold`) or none.
 
 Every partition decides for itself. There may be hundreds of them, so all figures here are arrays over partitions.
 `disk_work` says what an operator can do on disk, and what of it comes first.
@@ -64,8 +64,8 @@ class Decision:
 
     modes: tuple[Mode, ...] = ()
     work: tuple[DiskWork, ...] = ()
-    waiting: frozenset[int] = frozenset()  # inputs of the join that should not be read on
-    spent: float = 0.0  # of what was earned, by work that is urgent because it promises more than new input
+    waiting: frozenset[int] = frozenset()  # inputs of the join that wait
+    spent: float = 0.0  # of what was earned, by work that is urgent because more is expected of it than of new input
 
 
 def earnings(manifest: Manifest, rate: float) -> float:

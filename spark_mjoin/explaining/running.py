@@ -1,8 +1,8 @@
 """The sections about a query that runs, or has run: what was expected of it next to what was observed.
 
-Expected is what the options say, and otherwise what is assumed, for as many rows as have arrived. With windows it is
-what the rates that the options say come to in the end, since nobody counts how long a query has run. The plan and the
-orders that would be chosen now come from the planner of the reader, over the same manifests.
+The expected figures follow from the options, and otherwise from assumptions, for as many rows as have arrived. With
+windows they follow from the rates in the options after a long time, since nothing records how long a query has run. The
+plan and the orders that would be chosen now come from the planner of the driver, over the same manifests.
 """
 
 from __future__ import annotations
@@ -58,7 +58,7 @@ def sections(expected: Expectation, seen: Observed) -> list[str]:
 
 
 def _believed(expected: Expectation, seen: Observed) -> Statistics:
-    """What would be thought of the rows that have arrived if nothing had been counted."""
+    """What the planner would expect of the rows that have arrived if nothing had been counted."""
     rows = [seen.figure(f"{i.alias}NumRowsTotal") for i in expected.spec.inputs]
     rates = [figure.value for figure in expected.knowledge.rates]
     given = {pair: figure.value for pair, figure in expected.knowledge.pairs.items()}
@@ -194,7 +194,7 @@ def _orders(expected: Expectation, seen: Observed, planner: Planner) -> list[str
 
 
 def _access(expected: Expectation, seen: Observed, planner: Planner) -> list[str]:
-    """Which probes scan, and what it costs against looking up; nothing where nobody asks."""
+    """Which probes scan, and what it costs against looking up; nothing without windows or the option."""
     spec, found = expected.spec, [m for m in seen.committed if m is not None]
     places = trees.layout(spec, seen.tree)
     scans = [found[0].operators[p.number].scans if found else () for p in places]

@@ -199,7 +199,7 @@ def test_promises_are_shown() -> None:
         ["b", "ordered k desc; punctuations about k"],
         ["c", "nothing: the others keep rows for it"],
     ]
-    assert "useless rows leave after 7 punctuations" in made and "forgotten" not in made
+    assert "useless rows are dropped after 7 punctuations" in made and "forgotten" not in made
     bounded = section(explained(STAR | RATES | given | {"memory": "1m"}), "PROMISES")
     assert "promises may take 256 KiB of 'memory'; beyond that the oldest are forgotten" in bounded
 

@@ -34,7 +34,7 @@ ROOMY = Overflow(None, "adaptive", blocking_rows=0, fuel_bytes=1 << 30)
 
 
 class Joins:
-    """A plan over streams, four with a common key, in which nothing leaves memory of its own accord."""
+    """A plan over streams, four with a common key, in which nothing is evicted by itself."""
 
     def __init__(self, tree: Tree, directory: Path, query: str = STAR, schema: pa.Schema = SCHEMA) -> None:
         names = sorted(set(re.findall(r"(?:FROM|JOIN) (\w)", query)))

@@ -226,7 +226,7 @@ def test_rows_on_disk_cannot_be_given_up(tmp_path: Path) -> None:
     end = current.latestOffset(start, ReadAllAvailable())
     for partition in current.partitions(start, end):
         list(current.read(partition))
-    with pytest.raises(StateError, match="'shrink' cannot go on from a state with rows on disk"):
+    with pytest.raises(StateError, match="'shrink' cannot resume from a state with rows on disk"):
         reader(options | {"overflow": "shrink"}).latestOffset(end, ReadAllAvailable())
 
 
