@@ -35,6 +35,7 @@ KINDS: dict[str, dict[str, str]] = {
     "in memory": {},
     "with a budget": {"memory": "600k", "blockingThreshold": "1"},
     "with windows": {"window": "20000 rows", "memory": "10m"},
+    "with a tree": {"plan": "((a b) c)", "memory": "600k", "blockingThreshold": "1"},
 }
 Clock = Callable[[], float]
 _LIMIT = ReadMaxRows(2**62)

@@ -149,6 +149,7 @@ MOMENTARY = [
     "looked",
     "began",
     "segments",
+    "bytes",  # of segments
     "promise_files",
     "crc32",
     "ancestors",
