@@ -2,16 +2,10 @@
 
 LONG_FILES: set[str] = set()
 
-LONG_PARAMETER_LISTS: set[str] = {
-    "spark_mjoin/engine/cleanup.py:_join",
-    "spark_mjoin/engine/reactive.py:visit",
-    "spark_mjoin/join/operator.py:_expand",
-    "spark_mjoin/join/operator.py:produce",
-}
+LONG_PARAMETER_LISTS: set[str] = set()
 
 PRIVATE_NAMES: set[tuple[str, str]] = {
     ("benchmarks/probe.py", "_prefetch"),
-    ("tests/engine/test_plans.py", "_Change"),
     ("tests/state/test_store.py", "_publish"),
 }
 
@@ -23,10 +17,6 @@ WORDS: set[tuple[str, str]] = {
     ("spark_mjoin/doors/demo.py", "told"),
     ("spark_mjoin/doors/shim.py", "told"),
     ("spark_mjoin/driver/admission.py", "told"),
-    ("spark_mjoin/engine/arrival.py", "give out"),
-    ("spark_mjoin/engine/cleanup.py", "give out"),
-    ("spark_mjoin/engine/disk.py", "give out"),
-    ("spark_mjoin/engine/reactive.py", "give out"),
     ("spark_mjoin/engine/replan.py", "give out"),
     ("spark_mjoin/engine/replan.py", "owe"),
     ("spark_mjoin/engine/replan.py", "settle"),
@@ -37,13 +27,10 @@ WORDS: set[tuple[str, str]] = {
     ("spark_mjoin/engine/sampling.py", "owe"),
     ("spark_mjoin/engine/sampling.py", "settle"),
     ("spark_mjoin/join/emitted.py", "give out"),
-    ("spark_mjoin/join/operator.py", "give out"),
     ("spark_mjoin/join/windows.py", "owe"),
     ("spark_mjoin/state/columns.py", "told"),
-    ("spark_mjoin/state/groups.py", "give out"),
     ("spark_mjoin/state/keysets.py", "told"),
     ("spark_mjoin/state/manifest.py", "settle"),
-    ("spark_mjoin/state/operator.py", "give out"),
     ("spark_mjoin/state/partition.py", "give out"),
     ("spark_mjoin/state/progress.py", "owe"),
     ("spark_mjoin/state/promises.py", "owe"),

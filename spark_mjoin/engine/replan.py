@@ -24,6 +24,7 @@ import pyarrow as pa
 
 from spark_mjoin.engine import cleanup, overflow
 from spark_mjoin.engine.pipeline import Pipeline
+from spark_mjoin.join.orders import Probing
 from spark_mjoin.join.statistics import add_to, over_inputs
 from spark_mjoin.model import JoinSpec, Tree
 from spark_mjoin.query.tree import layout
@@ -50,7 +51,7 @@ def replan(batch: Pipeline, spec: JoinSpec, tree: Tree) -> Iterator[pa.RecordBat
     for operator in old.operators:
         add_to(state.learned, over_inputs(spec, operator.place, operator.edges))
     started, phase = batch.clock(), batch.counts.disk_to_disk
-    change = _Change(batch, old, state)
+    change = Change(batch, old, state)
     for operator in reversed(state.operators):  # those below come first
         change.take_over(operator)
         change.build(operator)
@@ -82,7 +83,9 @@ def _forget(batch: Pipeline, operator: OperatorState, number: int) -> None:
 
 
 @dataclass(frozen=True)
-class _Change:
+class Change:
+    """From one plan of a join to another, operator by operator."""
+
     batch: Pipeline
     old: PartitionState
     new: PartitionState
@@ -134,11 +137,9 @@ class _Change:
         parent, member = above
         if self.stored(parent.place.leaves[member]) is not None:
             return
-        phase = self.batch.counts.disk_to_disk
-        if operator.tracked:
-            found = cleanup.everything(operator, self.batch.draft.store, self.batch.area, phase)
-        else:
-            found = cleanup.all_of(operator.spec, operator.tables, phase)
+        probing = Probing.unplanned(operator.spec)
+        disk = self.batch.disk(operator, self.batch.counts.disk_to_disk, probing)
+        found = cleanup.everything(disk) if operator.tracked else cleanup.all_of(disk, operator.tables)
         for rows in found:
             operator.results += rows.num_rows
             parent.totals[member] += rows.num_rows

@@ -41,7 +41,7 @@ from spark_mjoin.evidence import WorkCounts
 from spark_mjoin.join.bound import Bound
 from spark_mjoin.join.completion import Completion, View
 from spark_mjoin.join.emitted import not_yet
-from spark_mjoin.join.operator import produce
+from spark_mjoin.join.operator import Joining
 from spark_mjoin.join.orders import probe_order
 from spark_mjoin.join.windows import Windows
 from spark_mjoin.model import Array, JoinSpec
@@ -188,7 +188,7 @@ def _combinations(state: PartitionState, sample: Sample) -> tuple[Bound, bool]:
     order = probe_order(sample.spec, origin, sizes)
     found: list[Bound] = []
     count = 0
-    for bound in produce(sample.spec, sample.tables, 0, sizes[origin], order, WorkCounts(), windows):
+    for bound in Joining(sample.spec, sample.tables, WorkCounts(), windows).produce(order, 0, sizes[origin]):
         found.append(bound)
         count += bound[origin].size
         if count > MOST_RESULTS:
