@@ -170,7 +170,7 @@ def test_step_by_step(example: Example) -> None:
     assert example.disk() == ["a1 d5", "c2 d3", "g4 h6 i8 j11 k12 f15"]
     assert [len(visits) for visits in example.state.residency.visits] == [0, 2, 0]  # its tuples are in two buckets
 
-    # The end: of the two combinations of d, the one that is out is not given out again.
+    # The end: of the two combinations of d, the one that is emitted is not emitted again.
     assert example.clean_up() == ["d5 d3 d17"]
     assert example.clean_up() == []
 

@@ -280,7 +280,7 @@ def test_other_conditions_after_a_restart_make_intermediate_results_anew(
     assert expected
 
 
-def test_other_conditions_are_refused_while_results_are_owed(tmp_path: Path) -> None:
+def test_other_conditions_are_refused_while_results_are_pending(tmp_path: Path) -> None:
     with pytest.raises(StateError, match="Run the query as it was until deferredRows is 0"):
         restarted("((a b) c)", tmp_path, memory="100k")
 

@@ -77,7 +77,7 @@ def test_a_field_that_has_its_default_takes_no_room() -> None:
 
 
 def test_figures_are_plain_numbers() -> None:
-    """A number of numpy would have to be told from a record."""
+    """JSON has no numbers of numpy."""
     with pytest.raises(TypeError):
         manifest((np.int64(1), 2)).text()
 
