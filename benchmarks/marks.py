@@ -155,10 +155,12 @@ class _Join:
 
     def clean(self) -> float:
         from spark_mjoin.engine import cleanup, overflow
+        from spark_mjoin.engine.disk import Disk
+        from spark_mjoin.join.orders import Probing
 
-        area = overflow.work_area(self.overflow)
-        found = cleanup.clean(self.state.root, self.store, range(64), area, self.counts.disk_to_disk)
-        return self._count(found)
+        area, probing = overflow.work_area(self.overflow), Probing.unplanned(self.spec)
+        disk = Disk(self.state.root, self.store, area, self.counts.disk_to_disk, probing)
+        return self._count(cleanup.clean(disk, range(64)))
 
     def _count(self, batches: Any) -> float:
         started = time.process_time()

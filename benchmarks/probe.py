@@ -16,7 +16,7 @@ import numba as nb
 import numpy as np
 
 from spark_mjoin import kernel
-from spark_mjoin.kernel.fast import _prefetch
+from spark_mjoin.kernel.fast import prefetch
 
 BATCH_ROWS = 50_000
 PROBES = 500_000
@@ -30,12 +30,12 @@ def one_after_the_other(probing: Any, slots: Any, head: Any, link: Any, values: 
     k = i = np.uint64(0)
     while i < n:
         if i + _HEAD_AHEAD < n:
-            _prefetch(head, np.uint64(slots[i + _HEAD_AHEAD]))
+            prefetch(head, np.uint64(slots[i + _HEAD_AHEAD]))
         if i + _CHAIN_AHEAD < n:
             soon = head[np.uint64(slots[i + _CHAIN_AHEAD])]
             if soon >= 0:
-                _prefetch(values, np.uint64(soon))
-                _prefetch(link, np.uint64(soon))
+                prefetch(values, np.uint64(soon))
+                prefetch(link, np.uint64(soon))
         row = head[np.uint64(slots[i])]
         while row >= 0:
             u = np.uint64(row)

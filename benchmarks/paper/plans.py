@@ -29,12 +29,13 @@ from spark_mjoin.driver.manager import Circumstances, decide
 from spark_mjoin.driver.watermarks import advance
 from spark_mjoin.engine import arrival, cleanup, overflow, reactive
 from spark_mjoin.engine.arrival import Gate
+from spark_mjoin.engine.disk import Disk
 from spark_mjoin.engine.feed import Piece
 from spark_mjoin.engine.retention import retention_of
 from spark_mjoin.engine.retention.protocol import Retention
 from spark_mjoin.engine.sampling import Sampler
 from spark_mjoin.join.bound import Bound
-from spark_mjoin.join.operator import produce
+from spark_mjoin.join.operator import Joining
 from spark_mjoin.join.orders import Probing, Targets, choose_all, order_of, probe_order
 from spark_mjoin.join.punctuations import marks
 from spark_mjoin.join.statistics import Statistics
@@ -126,7 +127,8 @@ class _Operator:
         state = self.state
         start, end = arrival.insert(state, input, piece, self.counts, Gate(retention=self.retention))
         windows = Windows.of(self.spec, state.progress)
-        yield from produce(self.spec, state.tables, start, end, self._order(input), self.counts.work(), windows)
+        joining = Joining(self.spec, state.tables, self.counts.work(), windows)
+        yield from joining.produce(self._order(input), start, end)
 
     def _is_over(self) -> bool:
         return self.overflow is not None and overflow.is_over(self.alone, self.overflow)
@@ -147,16 +149,18 @@ class _Operator:
     def perform(self, work: DiskWork) -> Iterator[pa.RecordBatch]:
         assert self.overflow is not None
         state, groups, area = self.state, self.state.groups, overflow.work_area(self.overflow)
+        store = self.draft.store
         self.draft.save(state)
         if work.visited is not None:
             self.disk_rows += int(groups.disk[work.visited, list(work.buckets)].sum())
-            phase = self.counts.disk_to_memory
-            yield from reactive.visit(state, self.draft.store, work.visited, work.buckets[0], area, phase)
+            disk = Disk(state, store, area, self.counts.disk_to_memory, Probing.unplanned(self.spec))
+            yield from reactive.visit(disk, work.visited, work.buckets[0])
             return
         rows = groups.resident + groups.disk
         for i in range(len(rows)):
             self.disk_rows += int(rows[i, list(work.buckets)].sum() if i in groups.main else rows[i].sum())
-        yield from cleanup.clean(state, self.draft.store, work.buckets, area, self.counts.disk_to_disk)
+        disk = Disk(state, store, area, self.counts.disk_to_disk, Probing.unplanned(self.spec))
+        yield from cleanup.clean(disk, work.buckets)
         self.retention.after_pass(work.buckets)
 
     def expire(self, ended: Collection[str]) -> None:

@@ -167,7 +167,7 @@ class _Bench:
         from spark_mjoin import kernel
         from spark_mjoin.evidence import WorkCounts
         from spark_mjoin.join.bound import pooled
-        from spark_mjoin.join.operator import materialise, produce
+        from spark_mjoin.join.operator import Joining, materialise
         from spark_mjoin.model import CHUNK_ROWS, ProbeOrder, ProbeStep
         from spark_mjoin.state.table import HashIndex, Table
 
@@ -190,7 +190,7 @@ class _Bench:
         work = WorkCounts()
         order = ProbeOrder(0, (ProbeStep(1, (0,), (0,), ()),))
         started = time.process_time()
-        found = list(produce(self._spec, tables, 0, probing.size, order, work))
+        found = list(Joining(self._spec, tables, work).produce(order, 0, probing.size))
         comparing = time.process_time() - started
         pieces = list(pooled(iter(found)))
         results = sum(int(piece[0].size) for piece in pieces)

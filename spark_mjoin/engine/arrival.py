@@ -26,7 +26,7 @@ from spark_mjoin.engine.retention.protocol import KeepAll, Retention
 from spark_mjoin.join.bound import Bound, Found, pooled
 from spark_mjoin.join.expressions import evaluate, holds
 from spark_mjoin.join.keys import encode
-from spark_mjoin.join.operator import materialise, produce
+from spark_mjoin.join.operator import Joining, materialise
 from spark_mjoin.join.orders import Probing, describe
 from spark_mjoin.join.windows import Windows
 from spark_mjoin.model import WHOLE, Array, Col, InputSpec, JoinSpec
@@ -64,7 +64,7 @@ def arrive(
         order = probing.order(number, [table.rows for table in state.tables], state.edges, work.edges)
         state.orders[number] = describe(state.spec, order)
         windows = Windows.of(state.spec, state.progress, of_arrivals=True)
-        for bound in produce(state.spec, state.tables, start, end, order, work, windows):
+        for bound in Joining(state.spec, state.tables, work, windows).produce(order, start, end):
             if state.tracked:
                 state.groups.complete(number, bound[number].size)
             yield bound
@@ -112,7 +112,7 @@ def results(state: OperatorState, found: Iterable[Bound] | Iterable[Found]) -> I
     for bound in pooled(found):
         state.results += bound[main].size
         if state.tracked:
-            state.groups.give_out(state.tables[main].buckets_of(bound[main]), _young(state, bound))
+            state.groups.emit(state.tables[main].buckets_of(bound[main]), _young(state, bound))
         yield from materialise(state.spec, state.tables, bound)
 
 

@@ -19,9 +19,13 @@ from dataclasses import dataclass, replace
 import numpy as np
 import pyarrow as pa
 
-from spark_mjoin.join.bound import Bound
+from spark_mjoin.counts import PhaseCounts
+from spark_mjoin.join.bound import Bound, pooled
 from spark_mjoin.join.emitted import in_several_epochs, not_yet
-from spark_mjoin.model import Array, JoinSpec
+from spark_mjoin.join.operator import Joining, materialise
+from spark_mjoin.join.orders import Probing
+from spark_mjoin.join.windows import Windows
+from spark_mjoin.model import Array, JoinSpec, ProbeOrder
 from spark_mjoin.state.buckets import (
     BUCKETS,
     DIGITS,
@@ -40,6 +44,32 @@ from spark_mjoin.state.table import Table, index_bytes
 HOT = 0.75  # of the rows of a part in one digit: dividing by the key does not help
 FAN_OUT = 8  # pieces that a division aims at
 READ_ROWS = 1 << 14  # rows that are looked at together
+
+
+@dataclass(frozen=True)
+class Disk:
+    """Disk work of one operator: its rows and files, the memory that there is for it, and who counts it."""
+
+    state: OperatorState
+    store: StateStore
+    area: int  # bytes
+    phase: PhaseCounts
+    probing: Probing
+
+    @property
+    def spec(self) -> JoinSpec:
+        return self.state.spec
+
+    def note_peak(self, used: int) -> None:
+        """So many bytes are in use, besides the rows in memory."""
+        self.phase.peak_bytes = max(self.phase.peak_bytes, used)
+
+    def order(self, origin: int, sizes: Sequence[int]) -> ProbeOrder:
+        return self.probing.order(origin, sizes, self.state.edges, {})
+
+    def joining(self, tables: Sequence[Table]) -> Joining:
+        """What finds combinations of some tables, inside their windows."""
+        return Joining(self.spec, tables, self.phase.work, Windows.of(self.spec, self.state.progress))
 
 
 @dataclass(frozen=True)
@@ -136,10 +166,10 @@ class Passed:
         return self.any if input in self.main else self.everywhere > 0
 
 
-def not_out_yet(
+def not_emitted(
     state: OperatorState, tables: Sequence[Table], flushed: Sequence[Array], bounds: Iterable[Bound]
 ) -> Iterator[Bound]:
-    """The combinations that have not been given out; flushed[i] says when each row of tables[i] left memory."""
+    """The combinations that have not been emitted; flushed[i] says when each row of tables[i] was evicted."""
     residency, inputs, main = state.residency, range(len(tables)), state.groups.main[0]
     asked_for = [i for i in inputs if i == main or residency.visits[i]]  # whose buckets matter
     of_all: list[Array] = []
@@ -150,6 +180,14 @@ def not_out_yet(
         gone = [flushed[i][bound[i]] for i in inputs]
         keep = not_yet(arrived, gone, residency.cleaned[buckets[main]], residency.visits, buckets)
         yield from _those(bound, keep)
+
+
+def emitted_late(state: OperatorState, tables: Sequence[Table], found: Iterator[Bound]) -> Iterator[pa.RecordBatch]:
+    """The output rows of combinations that disk work has found, which are emitted."""
+    main = state.groups.main[0]
+    for bound in pooled(found):
+        state.emit_late(tables[main].buckets_of(bound[main]))
+        yield from materialise(state.spec, tables, bound)
 
 
 def across_epochs(flushed: Sequence[Array], bounds: Iterable[Bound]) -> Iterator[Bound]:

@@ -36,7 +36,6 @@ from enum import Enum
 import numpy as np
 import pyarrow as pa
 
-from spark_mjoin.counts import PhaseCounts
 from spark_mjoin.engine.combinations import (
     Combinations,
     Sink,
@@ -45,21 +44,17 @@ from spark_mjoin.engine.combinations import (
     combined_schema,
     places_in,
 )
-from spark_mjoin.engine.disk import Part, Passed, Wanted, key_name, needed_bytes, stored_rows
+from spark_mjoin.engine.disk import Disk, Part, Passed, Wanted, key_name, needed_bytes, stored_rows
 from spark_mjoin.engine.fitting import Division, filled_tables, portions, table_bytes
 from spark_mjoin.engine.overflow import give_back
 from spark_mjoin.engine.stages import Stage, stages_of
 from spark_mjoin.engine.temporary import Spill
 from spark_mjoin.join.bound import Bound
-from spark_mjoin.join.operator import extend
-from spark_mjoin.join.orders import Probing
-from spark_mjoin.join.windows import Windows
 from spark_mjoin.model import Array, JoinSpec
 from spark_mjoin.state.buckets import BUCKETS, bucket_class, main_class
 from spark_mjoin.state.columns import hash_array
-from spark_mjoin.state.operator import OperatorState, new_table
+from spark_mjoin.state.operator import new_table
 from spark_mjoin.state.segments import arrived_of
-from spark_mjoin.state.store import StateStore
 from spark_mjoin.state.stored import buckets_of
 from spark_mjoin.state.table import ARRIVED, Table
 
@@ -81,24 +76,19 @@ class Rows(Enum):
 class Pass:
     """All combinations of some buckets of the main class that have a row which is new to them."""
 
-    state: OperatorState
-    store: StateStore
+    disk: Disk
     buckets: tuple[int, ...]
-    area: int
-    phase: PhaseCounts
-    probing: Probing
     passed: Passed
     finish: Finish  # makes results of combinations: of tables, and numbers of their rows
-    _windows: Windows | None = field(init=False)
     _empty: list[Table] = field(init=False)
 
     def __post_init__(self) -> None:
         self._empty = [new_table(self.spec, i, tracked=True) for i in range(len(self.spec.inputs))]
-        self._windows = Windows.of(self.spec, self.state.progress)
+        self.state, self.area, self.phase = self.disk.state, self.disk.area, self.disk.phase
 
     @property
     def spec(self) -> JoinSpec:
-        return self.state.spec
+        return self.disk.spec
 
     def results(self) -> Iterator[pa.RecordBatch]:
         for origin, rows in self.runs():
@@ -142,7 +132,7 @@ class Pass:
 
     def _stages(self, origin: int) -> list[Stage]:
         sizes = [self._stored_rows(i) for i in range(len(self.spec.inputs))]
-        order = self.probing.order(origin, sizes, self.state.edges, {})
+        order = self.disk.order(origin, sizes)
         return stages_of(self.spec, origin, [step.target for step in order.steps])
 
     def _division(self, stage: Stage) -> Division:
@@ -175,7 +165,7 @@ class Pass:
         if bucket_class(self.spec, origin) == stage.key_class and not self._are_few(origin, rows):
             return _Stored(self, origin, stage.key_class, division, rows)
         sink = self._sink(stage, division)
-        for batch in self._part(origin, None).read(self.state, self.store):
+        for batch in self._part(origin, None).read(self.state, self.disk.store):
             sink.put(self._chosen(origin, batch, rows))
         return sink.end()
 
@@ -261,7 +251,7 @@ class Pass:
     def _found(self, stage: Stage, passing: pa.RecordBatch, tables: Sequence[Table]) -> Iterator[Bound]:
         numbers = np.arange(passing.num_rows, dtype=np.int32)
         bound = dict.fromkeys(stage.bound, numbers)
-        return extend(self.spec, tables, bound, stage.order, self.phase.work, self._windows)
+        return self.disk.joining(tables).extend(stage.order, bound)
 
     def _read(
         self, input: int, key_class: int, division: Division, group: int | None, sieve: Array | None, rows: Rows
@@ -269,7 +259,7 @@ class Pass:
         """The rows of an input in a group, as far as they may have a partner."""
         clustered = bucket_class(self.spec, input) == key_class
         buckets = division.buckets[group] if group is not None and clustered else None
-        for batch in self._part(input, buckets).read(self.state, self.store):
+        for batch in self._part(input, buckets).read(self.state, self.disk.store):
             keep = None
             if sieve is not None or (group is not None and (division.depth or not clustered)):
                 hashes = hash_array(batch.column(key_name(self.spec, input, key_class)))
@@ -289,7 +279,7 @@ class Pass:
 
     def _note_peak(self, held: Tables, passing: pa.RecordBatch) -> None:
         used = int(sum(map(table_bytes, held.values()))) + passing.nbytes
-        self.phase.peak_bytes = max(self.phase.peak_bytes, used + self.area // 4)  # and what a sink holds
+        self.disk.note_peak(used + self.area // 4)  # and what a sink holds
 
 
 @dataclass

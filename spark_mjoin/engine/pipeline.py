@@ -22,9 +22,10 @@ from dataclasses import dataclass, field
 import numpy as np
 import pyarrow as pa
 
-from spark_mjoin.counts import BatchCounts
+from spark_mjoin.counts import BatchCounts, PhaseCounts
 from spark_mjoin.engine import arrival, cleanup, overflow, reactive, sampling
 from spark_mjoin.engine.arrival import Gate
+from spark_mjoin.engine.disk import Disk
 from spark_mjoin.engine.feed import Piece
 from spark_mjoin.engine.overflow import NO_LIMIT, Limit
 from spark_mjoin.engine.retention import retention_of
@@ -196,15 +197,14 @@ class Pipeline:
 
     def disk_work(self, work: DiskWork) -> Iterator[pa.RecordBatch]:
         """One pass or visit; what it finds goes up."""
-        operator, probing, area = self.state.operators[work.operator], self.probing[work.operator], self.area
-        store = self.draft.store
+        operator, probing = self.state.operators[work.operator], self.probing[work.operator]
         self.draft.save(operator)
         if work.visited is None:
             phase = self.counts.disk_to_disk
-            found = cleanup.clean(operator, store, work.buckets, area, phase, probing.looking_up())
+            found = cleanup.clean(self.disk(operator, phase, probing.looking_up()), work.buckets)
         else:
             phase = self.counts.disk_to_memory
-            found = reactive.visit(operator, store, work.visited, work.buckets[0], area, phase, probing)
+            found = reactive.visit(self.disk(operator, phase, probing), work.visited, work.buckets[0])
         yield from phase.timed(self._up(operator, found), self.clock)
         self.note_peak(phase.peak_bytes)
         if work.visited is None:
@@ -232,10 +232,9 @@ class Pipeline:
             yield from self.emit_pending()
         self.retention.tidy(self._is_blocked())
 
-    @property
-    def area(self) -> int:
-        """Bytes for disk work."""
-        return overflow.work_area(self.overflow)
+    def disk(self, operator: OperatorState, phase: PhaseCounts, probing: Probing) -> Disk:
+        """What disk work of an operator has."""
+        return Disk(operator, self.draft.store, overflow.work_area(self.overflow), phase, probing)
 
     # --- estimates -------------------------------------------------------------------------------------------
 

@@ -1,15 +1,15 @@
 """Changing the plan between two batches, without losing or repeating a result.
 
-    1. settle    everything that the rows so far have is given out, by the old plan
+    1. emit      everything that the rows so far have, by the old plan
     2. adopt     inputs, and results over the same inputs as before, keep their rows and their segments
     3. build     results that the new plan stores and the old one did not are computed, from the leaves up
-    4. go on     every operator starts with all combinations of its rows out
+    4. resume    every operator starts with all combinations of its rows emitted
 
-Right because: after 1 every combination of the rows so far is out, in every operator of the old plan, so a result over
-some inputs is complete; it depends on those inputs alone (query.tree), so it can be taken over as it is. After 3 the
-same holds in the new plan. A later combination has a row that comes later, and is found as in any plan.
+Right because: after 1 every combination of the rows so far is emitted, in every operator of the old plan, so a result
+over some inputs is complete; it depends on those inputs alone (query.tree), so it can be taken over as it is. After 3
+the same holds in the new plan. A later combination has a row that comes later, and is found as in any plan.
 
-With a budget, rows are read from their segments again and leave memory as they do when a state is loaded. Where an
+With a budget, rows are read from their segments again and are evicted as they are when a state is loaded. Where an
 operator has other keys than before, buckets are others too: its segments count as not clustered then.
 
 Not covered: knowing when a change pays (driver.decompose); it reads all rows once, so it should be rare.
@@ -24,6 +24,7 @@ import pyarrow as pa
 
 from spark_mjoin.engine import cleanup, overflow
 from spark_mjoin.engine.pipeline import Pipeline
+from spark_mjoin.join.orders import Probing
 from spark_mjoin.join.statistics import add_to, over_inputs
 from spark_mjoin.model import JoinSpec, Tree
 from spark_mjoin.query.tree import layout
@@ -35,7 +36,7 @@ from spark_mjoin.state.residency import EVERY, Victim
 
 
 def replan(batch: Pipeline, spec: JoinSpec, tree: Tree) -> Iterator[pa.RecordBatch]:
-    """Go over to another plan of a join; gives out what the old one still owes."""
+    """Go over to another plan of a join; emits what is pending in the old one."""
     yield from batch.emit_pending()
     old = batch.state
     _conclude(batch)
@@ -50,13 +51,13 @@ def replan(batch: Pipeline, spec: JoinSpec, tree: Tree) -> Iterator[pa.RecordBat
     for operator in old.operators:
         add_to(state.learned, over_inputs(spec, operator.place, operator.edges))
     started, phase = batch.clock(), batch.counts.disk_to_disk
-    change = _Change(batch, old, state)
+    change = Change(batch, old, state)
     for operator in reversed(state.operators):  # those below come first
         change.take_over(operator)
         change.build(operator)
     if old.sample is not None:
         old.sample.restart()
-        old.sample.settled = state.results + batch.counts.rows_out, old.sample.clock
+        old.sample.complete_at = state.results + batch.counts.rows_out, old.sample.clock
         state.watch(old.sample)
     batch.resume(state)
     batch.note_peak(phase.peak_bytes)
@@ -75,14 +76,16 @@ def _conclude(batch: Pipeline) -> None:
 
 
 def _forget(batch: Pipeline, operator: OperatorState, number: int) -> None:
-    """Let the rows of a member leave memory, to be loaded again with their operator."""
+    """Evict the rows of a member, to be loaded again with their operator."""
     batch.draft.save(operator, (number,))
     operator.tables[number] = new_table(operator.spec, number, tracked=True)
     operator.saved[number] = 0
 
 
 @dataclass(frozen=True)
-class _Change:
+class Change:
+    """From one plan of a join to another, operator by operator."""
+
     batch: Pipeline
     old: PartitionState
     new: PartitionState
@@ -116,7 +119,7 @@ class _Change:
         operator.orders[member] = ""
 
     def _load(self, operator: OperatorState) -> None:
-        """Read the rows of a tracked operator from the segments that all are in; all their combinations are out."""
+        """Read the rows of a tracked operator from the segments that all are in; all their combinations are emitted."""
         store = self.batch.draft.store
         rows, segments = operator.totals, operator.segments
         empty = OperatorState.empty(operator.place, tracked=True)
@@ -134,11 +137,9 @@ class _Change:
         parent, member = above
         if self.stored(parent.place.leaves[member]) is not None:
             return
-        phase = self.batch.counts.disk_to_disk
-        if operator.tracked:
-            found = cleanup.everything(operator, self.batch.draft.store, self.batch.area, phase)
-        else:
-            found = cleanup.all_of(operator.spec, operator.tables, phase)
+        probing = Probing.unplanned(operator.spec)
+        disk = self.batch.disk(operator, self.batch.counts.disk_to_disk, probing)
+        found = cleanup.everything(disk) if operator.tracked else cleanup.all_of(disk, operator.tables)
         for rows in found:
             operator.results += rows.num_rows
             parent.totals[member] += rows.num_rows

@@ -41,7 +41,7 @@ from spark_mjoin.evidence import WorkCounts
 from spark_mjoin.join.bound import Bound
 from spark_mjoin.join.completion import Completion, View
 from spark_mjoin.join.emitted import not_yet
-from spark_mjoin.join.operator import produce
+from spark_mjoin.join.operator import Joining
 from spark_mjoin.join.orders import probe_order
 from spark_mjoin.join.windows import Windows
 from spark_mjoin.model import Array, JoinSpec
@@ -98,7 +98,7 @@ def _begin(state: PartitionState, spec: JoinSpec, store: StateStore) -> None:
                 left.append(batches)
         fit(state)
         pieces = pieces if left else []
-    sample.settled = state.results, sample.clock
+    sample.complete_at = state.results, sample.clock
 
 
 def _rows(operator: OperatorState, member: int, store: StateStore) -> Iterator[pa.RecordBatch]:
@@ -132,10 +132,10 @@ def estimate(state: PartitionState, results: int, since: int) -> Estimate:
     sample = state.sample
     if sample is None:
         return Estimate()
-    owing = any(operator.groups.in_debt().any() for operator in state.operators if operator.tracked)
-    if not owing:
-        sample.settled = results, moment(state)
-    if not (owing or sample.lossy):
+    pending_results = any(operator.groups.in_debt().any() for operator in state.operators if operator.tracked)
+    if not pending_results:
+        sample.complete_at = results, moment(state)
+    if not (pending_results or sample.lossy):
         return Estimate()
     bound, complete = _combinations(state, sample)
     while not complete and _halve(sample, bound, by_rows=False):
@@ -150,10 +150,10 @@ def estimate(state: PartitionState, results: int, since: int) -> Estimate:
         lost |= sample.lost[i][bound[i]] < youngest
     weights = math.prod((sample.weights[i][bound[i]] for i in inputs), start=np.ones(youngest.size))
     missing = float((weights - ~lost)[fresh].sum()) * sample.scale
-    if not owing:
+    if not pending_results:
         return Estimate(lost=missing)
     if len(state.operators) > 1:
-        before, clock = sample.settled
+        before, clock = sample.complete_at
         since_then = int((~lost & (youngest > clock)).sum()) * sample.scale
         pending = max(0.0, before + since_then - results)
         return Estimate(pending, missing, pending)
@@ -188,7 +188,7 @@ def _combinations(state: PartitionState, sample: Sample) -> tuple[Bound, bool]:
     order = probe_order(sample.spec, origin, sizes)
     found: list[Bound] = []
     count = 0
-    for bound in produce(sample.spec, sample.tables, 0, sizes[origin], order, WorkCounts(), windows):
+    for bound in Joining(sample.spec, sample.tables, WorkCounts(), windows).produce(order, 0, sizes[origin]):
         found.append(bound)
         count += bound[origin].size
         if count > MOST_RESULTS:

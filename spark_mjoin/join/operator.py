@@ -16,8 +16,8 @@ the same, in another order.
 Right because: the new rows are in their own table before they probe, a delta belongs to one input, and each table holds
 exactly the rows that came before it or with it; so a combination is found once, from the delta of its youngest row.
 
-Every phase calls `produce`; phases differ in the rows that they choose. Not covered: when a combination must not be
-given out again (that is decided where rows can leave memory), outer joins.
+Every phase calls `produce`; phases differ in the rows that they choose. Not covered: which combinations have been
+emitted already (`join.emitted`), outer joins.
 """
 
 from __future__ import annotations
@@ -41,68 +41,48 @@ from spark_mjoin.state.table import Key, KeyColumn, Table
 FEW_CANDIDATES = 1 << 10  # below this, following each chain to its end is cheaper than another round over all
 
 
-def produce(
-    spec: JoinSpec,
-    tables: Sequence[Table],
-    start: int,
-    end: int,
-    order: ProbeOrder,
-    work: WorkCounts,
-    windows: Windows | None = None,
-) -> Iterator[Bound]:
-    """All combinations of rows start..end-1 of order.origin with the rows of the other tables, inside their windows."""
-    origin = order.origin
-    if any(tables[step.target].rows == 0 for step in order.steps):
-        return
-    for low in range(start, end, CHUNK_ROWS):
-        delta = np.arange(low, min(low + CHUNK_ROWS, end), dtype=np.int32)
-        yield from _expand(spec, tables, {origin: delta}, order, 0, work, windows)
+@dataclass(frozen=True)
+class Joining:
+    """Tables that are joined, what their combinations have to meet, and who counts the work."""
 
+    spec: JoinSpec
+    tables: Sequence[Table]
+    work: WorkCounts
+    windows: Windows | None = None  # that all rows of a combination must be inside of
 
-def extend(
-    spec: JoinSpec,
-    tables: Sequence[Table],
-    bound: Bound,
-    order: ProbeOrder,
-    work: WorkCounts,
-    windows: Windows | None = None,
-) -> Iterator[Bound]:
-    """The same for combinations that are found already, with the inputs that the order has yet to visit.
+    def produce(self, order: ProbeOrder, start: int, end: int) -> Iterator[Bound]:
+        """All combinations of rows start..end-1 of order.origin with the rows of the other tables."""
+        if any(self.tables[step.target].rows == 0 for step in order.steps):
+            return
+        for low in range(start, end, CHUNK_ROWS):
+            delta = np.arange(low, min(low + CHUNK_ROWS, end), dtype=np.int32)
+            yield from self.extend(order, {order.origin: delta})
 
-    The row numbers of each bound input are neighbours.
-    """
-    yield from _expand(spec, tables, bound, order, 0, work, windows)
+    def extend(self, order: ProbeOrder, bound: Bound, depth: int = 0) -> Iterator[Bound]:
+        """The same for combinations that are found already, with the inputs that the order visits from a depth on.
 
-
-def _expand(
-    spec: JoinSpec,
-    tables: Sequence[Table],
-    bound: Bound,
-    order: ProbeOrder,
-    depth: int,
-    work: WorkCounts,
-    windows: Windows | None,
-) -> Iterator[Bound]:
-    if depth == len(order.steps):
-        yield bound
-        return
-    step = order.steps[depth]
-    edge = work.edge(order.origin, bound, step.target)
-    for at, row in _probe(tables, bound, step, edge, depth == 0, work):
-        wider = {step.target: row}
-        for i, rows in bound.items():
-            wider[i] = np.empty(at.size, np.int32)
-            kernel.gather(rows, at, wider[i])
-        if windows is not None:
-            inside = windows.inside(tables, wider)
-            if outside := int(inside.size - np.count_nonzero(inside)):
-                work.outside += outside
-                wider = {i: rows[inside] for i, rows in wider.items()}
-        for residual in step.residuals:
-            wider = _keep(spec, tables, wider, spec.residuals[residual].expr)
-        edge.kept += wider[step.target].size
-        if wider[step.target].size:
-            yield from _expand(spec, tables, wider, order, depth + 1, work, windows)
+        At the beginning of an order the row numbers of each bound input are neighbours.
+        """
+        if depth == len(order.steps):
+            yield bound
+            return
+        step = order.steps[depth]
+        edge = self.work.edge(order.origin, bound, step.target)
+        for at, row in _probe(self.tables, bound, step, edge, depth == 0, self.work):
+            wider = {step.target: row}
+            for i, rows in bound.items():
+                wider[i] = np.empty(at.size, np.int32)
+                kernel.gather(rows, at, wider[i])
+            if self.windows is not None:
+                inside = self.windows.inside(self.tables, wider)
+                if outside := int(inside.size - np.count_nonzero(inside)):
+                    self.work.outside += outside
+                    wider = {i: rows[inside] for i, rows in wider.items()}
+            for residual in step.residuals:
+                wider = _keep(self.spec, self.tables, wider, self.spec.residuals[residual].expr)
+            edge.kept += wider[step.target].size
+            if wider[step.target].size:
+                yield from self.extend(order, wider, depth + 1)
 
 
 def _probe(

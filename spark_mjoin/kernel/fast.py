@@ -76,7 +76,7 @@ def _pointer(context: Any, builder: Any, array_type: Any, array: Any, index: Any
 
 
 @intrinsic
-def _prefetch(typingctx: Any, array: Any, index: Any) -> Any:
+def prefetch(typingctx: Any, array: Any, index: Any) -> Any:
     """Ask for the cache line of array[index], to be read soon."""
 
     def codegen(context: Any, builder: Any, signature: Any, args: Any) -> Any:
@@ -181,7 +181,7 @@ def bucket_words(words: Any, rows: Any, shift: Any, mask: Any, out: Any) -> None
     i = _U0
     while i < n:
         if i + _AHEAD < n:
-            _prefetch(words, np.uint64(rows[i + _AHEAD]))
+            prefetch(words, np.uint64(rows[i + _AHEAD]))
         out[i] = np.uint8((_mix(words[np.uint64(rows[i])]) >> shift) & mask)
         i += _U1
 
@@ -219,7 +219,7 @@ def insert(slots: Any, start: Any, head: Any, link: Any) -> None:
     i = _U0
     while i < n:
         if i + _AHEAD < n:
-            _prefetch(head, np.uint64(slots[i + _AHEAD]))
+            prefetch(head, np.uint64(slots[i + _AHEAD]))
         slot = np.uint64(slots[i])
         link[row] = head[slot]
         head[slot] = np.int32(row)
@@ -239,7 +239,7 @@ def heads(slots: Any, head: Any, out_at: Any, out_row: Any) -> Any:
     i = _U0
     while i < n:
         if i + _AHEAD < n:
-            _prefetch(head, np.uint64(slots[i + _AHEAD]))
+            prefetch(head, np.uint64(slots[i + _AHEAD]))
         row = head[np.uint64(slots[i])]
         out_at[k] = np.int32(i)
         out_row[k] = row
@@ -263,8 +263,8 @@ def advance(probing: Any, at: Any, row: Any, count: Any, values: Any, link: Any,
     while i < n:
         if i + _AHEAD < n:
             soon = np.uint64(row[i + _AHEAD])
-            _prefetch(values, soon)
-            _prefetch(link, soon)
+            prefetch(values, soon)
+            prefetch(link, soon)
         a, r = at[i], row[i]
         u = np.uint64(r)
         out_at[found] = a
@@ -328,7 +328,7 @@ def present(probing: Any, slots: Any, head: Any, link: Any, values: Any, out: An
     i = _U0
     while i < n:
         if i + _AHEAD < n:
-            _prefetch(head, np.uint64(slots[i + _AHEAD]))
+            prefetch(head, np.uint64(slots[i + _AHEAD]))
         value = probing[i]
         r = head[np.uint64(slots[i])]
         while r >= 0 and values[np.uint64(r)] != value:
@@ -371,7 +371,7 @@ def find_bytes(
     i = _U0
     while i < n:
         if i + _AHEAD < n:
-            _prefetch(head, np.uint64(slots[i + _AHEAD]))
+            prefetch(head, np.uint64(slots[i + _AHEAD]))
         value = probing[i]
         begin = np.uint64(probing_offsets[i])
         length = np.uint64(probing_offsets[i + _U1]) - begin
@@ -450,12 +450,12 @@ def verify_bytes(
     p = _U0
     while p < n:
         if p + _AHEAD < n:
-            _prefetch(offsets, np.uint64(row[p + _AHEAD]))
-            _prefetch(probing_offsets, np.uint64(probing_rows[np.uint64(at[p + _AHEAD])]))
+            prefetch(offsets, np.uint64(row[p + _AHEAD]))
+            prefetch(probing_offsets, np.uint64(probing_rows[np.uint64(at[p + _AHEAD])]))
         if p + np.uint64(12) < n:
-            _prefetch(data, np.uint64(offsets[np.uint64(row[p + np.uint64(12)])]))
+            prefetch(data, np.uint64(offsets[np.uint64(row[p + np.uint64(12)])]))
             soon = np.uint64(probing_rows[np.uint64(at[p + np.uint64(12)])])
-            _prefetch(probing_data, np.uint64(probing_offsets[soon]))
+            prefetch(probing_data, np.uint64(probing_offsets[soon]))
         a, r = at[p], row[p]
         q, u = np.uint64(probing_rows[np.uint64(a)]), np.uint64(r)
         begin = np.uint64(probing_offsets[q])
@@ -478,7 +478,7 @@ def gather(source: Any, rows: Any, out: Any) -> None:
     i = _U0
     while i < n:
         if i + _AHEAD < n:
-            _prefetch(source, np.uint64(rows[i + _AHEAD]))
+            prefetch(source, np.uint64(rows[i + _AHEAD]))
         out[i] = source[np.uint64(rows[i])]
         i += _U1
 
@@ -492,7 +492,7 @@ def gather_offsets(offsets: Any, rows: Any, out: Any) -> Any:
     i = _U0
     while i < n:
         if i + _AHEAD < n:
-            _prefetch(offsets, np.uint64(rows[i + _AHEAD]))
+            prefetch(offsets, np.uint64(rows[i + _AHEAD]))
         r = np.uint64(rows[i])
         total += np.int64(offsets[r + _U1]) - np.int64(offsets[r])
         i += _U1
@@ -507,7 +507,7 @@ def gather_bytes(offsets: Any, data: Any, rows: Any, out_offsets: Any, out: Any)
     i = _U0
     while i < n:
         if i + _AHEAD < n:
-            _prefetch(data, np.uint64(offsets[np.uint64(rows[i + _AHEAD])]))
+            prefetch(data, np.uint64(offsets[np.uint64(rows[i + _AHEAD])]))
         of = np.uint64(offsets[np.uint64(rows[i])])
         to, end = np.uint64(out_offsets[i]), np.uint64(out_offsets[i + _U1])
         while to < end:

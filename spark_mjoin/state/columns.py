@@ -9,7 +9,7 @@ no kernel touches, as Arrow chunks. Values leave in the type that the caller ask
 comes back as the INT or DATE that it was.
 
 Arrow's offsets have 32 bits. A column may hold more than they reach; what leaves it at once may not, and whoever asks
-for too much is told so (`GatherTooLarge`) and asks for fewer rows.
+for too much gets an error (`GatherTooLarge`) and asks for fewer rows.
 """
 
 from __future__ import annotations

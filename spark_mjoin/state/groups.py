@@ -115,13 +115,13 @@ class Groups:
         """Arrivals of an input have completed results."""
         self.completed[input] += results
 
-    def give_out(self, buckets: Array, young: int) -> None:
+    def emit(self, buckets: Array, young: int) -> None:
         """Results of arrivals: the bucket of each, and of how many all rows came since the event `young`."""
         self.results += np.bincount(buckets, minlength=BUCKETS)
         self.young_results += young
         self.all_results += buckets.size
 
-    def give_out_late(self, buckets: Array) -> None:
+    def emit_late(self, buckets: Array) -> None:
         """Results of disk work, the bucket of each."""
         self.results += np.bincount(buckets, minlength=BUCKETS)
 

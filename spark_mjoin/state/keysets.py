@@ -1,9 +1,9 @@
-"""Sets of keys: which rows a promise is about, which were purged, which were told downstream.
+"""Sets of keys: which rows a promise is about, which were purged, which were announced.
 
     words   keys of one 64-bit word: disjoint ranges in ascending order, of which a single key is the shortest
     bytes   all other keys, and keys of several classes taken together: values, and ranges as they come
 
-Words of one domain are told apart exactly and have nothing between two neighbours, so 3, 4, 5 is the range 3..5, and
+Words of one domain differ exactly and have nothing between two neighbours, so 3, 4, 5 is the range 3..5, and
 what was said about many keys one by one stays short. Doubles are turned so that their words have the order of their
 values (`ordered`). Keys of several classes are written one behind the other, each with its length, so that different
 keys are different bytes.

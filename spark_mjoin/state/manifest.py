@@ -189,7 +189,7 @@ class SampleFigures:
     row_halvings: tuple[int, ...]
     offered: tuple[int, ...]
     clock: int
-    settled: tuple[int, int]
+    complete_at: tuple[int, int]
     lost_results: float
 
 

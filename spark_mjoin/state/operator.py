@@ -47,7 +47,7 @@ class OperatorState:
     tracked: bool = False
     segments: list[Segment] = field(default_factory=list)
     edges: Edges = field(default_factory=dict)  # what probes have seen, lately more than long ago
-    results: int = 0  # combinations given out since the operator is there
+    results: int = 0  # combinations emitted since the operator is there
     orders: list[str] = field(default_factory=list)  # the last probing order of each member, for people
     scans: Access = ()  # the directions that scanned in the last batch, for people
     admitted: list[Admitted] = field(default_factory=list)  # of each member that is an input
@@ -100,10 +100,10 @@ class OperatorState:
                 known.setdefault(context, EdgeCounts()).add(counts)
         self.edges = dict(sorted(known.items(), key=lambda entry: rank(entry[0])))
 
-    def give_out_late(self, buckets: Array) -> None:
+    def emit_late(self, buckets: Array) -> None:
         """Count results of disk work, given the bucket of each."""
         self.results += buckets.size
-        self.groups.give_out_late(buckets)
+        self.groups.emit_late(buckets)
 
     def evict(self, victims: Iterable[Victim]) -> int:
         """Let rows leave memory, all of which must be saved; returns how many did."""

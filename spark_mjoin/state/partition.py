@@ -19,7 +19,7 @@ class PartitionState:
     version: int
     positions: Mapping[str, Position]  # how far each source was read to get here
     operators: list[OperatorState]  # of the tree, in preorder
-    results: int = 0  # rows given out since the query began
+    results: int = 0  # rows emitted since the query began
     learned: Edges = field(default_factory=dict)  # what probes of earlier plans have seen, over the join's inputs
     lineage: Lineage = ()  # the manifests that led here, the newest last: that of this state
     since: int = 0  # the version that made the plan what it is: rows of results are in the order in which it found them

@@ -4,16 +4,16 @@
               are closed clusters, or that lie behind an ordered input: the paper's punctuated range
     ended     inputs of which nothing comes any more
     waiting   punctuations that have arrived since rows were last looked through
-    given     what was told downstream
+    given     what was announced downstream
 
 A promise holds for what its input delivers after it. It is taken in once all rows that came with it are in their table,
 so nothing that came before it can be missed. A constraint `unique` is not in here as long as its rows are: a key that
 is in the table does not come again. When such a row leaves, its key goes into a set.
 
 Kept as small as it can be: what all inputs have promised is forgotten once no row with it is left (`forget`), since no
-row will come that would ask; and so is that it was told. What only some have promised may be asked for as long as the
-query runs; under a budget the oldest of it is forgotten (`forget_oldest`). That is always right: fewer rows are known
-to be useless, and a key that nobody remembers to have promised is not told. Which rows can go is decided by
+row will come that would ask; and so is that it was announced. What only some have promised may be asked for as long as
+the query runs; under a budget the oldest of it is forgotten (`forget_oldest`). That is always right: fewer rows are
+known to be useless, and a key that nobody remembers to have promised is not announced. Which rows can go is decided by
 `join.completion`, when by `engine.retention.purge`.
 
 Files have a log: keys that were put into a set, with their number, and keys that were taken out. A commit writes what
@@ -39,7 +39,7 @@ from spark_mjoin.state.records import Packed
 from spark_mjoin.state.remembered import Remembered
 
 Classes = tuple[int, ...]
-OUTPUT = -1  # in the place of an input: what was told downstream
+OUTPUT = -1  # in the place of an input: what was announced downstream
 FORGET_TO = 0.8  # of the room for promises
 STALE, STALE_RUNS = 1024, 1024  # records that are not needed, and times that keys were taken out, before a log is anew
 LOG = pa.schema([("set", pa.int16()), ("kind", pa.int8()), ("number", pa.int64()), ("key", pa.large_binary())])
@@ -64,7 +64,7 @@ class Promises:
     waiting: int = 0
     news: bool = False  # some key is promised that was not when rows were last looked through
     arrived: int = 0  # rows, since then
-    held: int = 0  # rows in segments that were useless then, about, and stay because disk work is owed
+    held: int = 0  # rows in segments that were useless then, about, and stay because results are pending
     changes: int = 0  # how often something was promised
     looked: Array = field(default_factory=lambda: np.zeros(BUCKETS, np.int64))  # per bucket, at the last look on disk
     given: dict[Classes, Remembered] = field(default_factory=dict)
@@ -95,7 +95,7 @@ class Promises:
             self._set(input, classes).add(keys, self.clock)
 
     def add_given(self, classes: Classes, keys: KeySet) -> None:
-        """Keys have been told downstream; some at the least."""
+        """Keys have been announced downstream; some at the least."""
         self.clock += 1
         self._set(OUTPUT, classes).unite(keys, self.clock)
 
@@ -171,7 +171,7 @@ class Promises:
         self._take_out(input, classes, keys)
 
     def forget_given(self, classes: Classes, keys: KeySet) -> None:
-        """All inputs have forgotten these keys: nothing asks any more whether they were told.
+        """All inputs have forgotten these keys: nothing asks any more whether they were announced.
 
         Ranges of strings are not cut, so an input may still have some of the keys; these stay, and so do ranges.
         """
@@ -187,13 +187,13 @@ class Promises:
         """Forget the oldest promises until the others are well inside their room; returns how many keys and ranges.
 
         The oldest by the order in which they came, of whichever input; a range is as old as its youngest part. What was
-        told downstream goes with the promises that it was told by.
+        announced goes with the promises that it rests on.
         """
         forgotten = 0
         while (used := self.nbytes()) > room_bytes:
             of_inputs = sum(of.nbytes() for promise in self.of for of in promise.sets.values())
             forgotten += self._forget_some((used - FORGET_TO * room_bytes) * of_inputs / used)
-            self._forget_what_was_told()
+            self._forget_what_was_announced()
         return forgotten
 
     def _forget_some(self, enough_bytes: float) -> int:
@@ -210,8 +210,8 @@ class Promises:
             self._taken(input, classes, self.of[input].sets[classes].drop(oldest[low:high], self.saved + 1))
         return int(oldest.sum())
 
-    def _forget_what_was_told(self) -> None:
-        """Nothing asks whether a key was told that nobody is known to have promised."""
+    def _forget_what_was_announced(self) -> None:
+        """Nothing asks whether a key was announced that nobody is known to have promised."""
         for classes in list(self.given):
             alone: KeySet = self.given[classes]
             for promise in self.of:

@@ -52,7 +52,10 @@ class Sample:
     row_halvings: list[int]  # per input
     offered: list[int]  # per input, rows that arrived
     clock: int = 0  # counts arrivals where the state does not
-    settled: tuple[int, int] = (0, 0)  # results, and the clock, when nothing was pending: of plans with intermediates
+    complete_at: tuple[int, int] = (
+        0,
+        0,
+    )  # results, and the clock, when nothing was pending: of trees
     lost_results: float = 0.0  # an estimate of all that will never be emitted
     file: Segment | None = None  # the state file that has the rows as they are; None: it is to be written
 
@@ -207,7 +210,7 @@ class Sample:
             tuple(self.row_halvings),
             tuple(self.offered),
             self.clock,
-            self.settled,
+            self.complete_at,
             self.lost_results,
         )
 
@@ -239,7 +242,7 @@ class Sample:
             sample.lost[input] = lost.to_numpy().copy()
         sample.key_halvings, sample.row_halvings = list(kept.key_halvings), list(kept.row_halvings)
         sample.offered, sample.clock = list(kept.offered), kept.clock
-        sample.settled, sample.lost_results, sample.file = kept.settled, kept.lost_results, kept.file
+        sample.complete_at, sample.lost_results, sample.file = kept.complete_at, kept.lost_results, kept.file
         return sample
 
 

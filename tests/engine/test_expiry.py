@@ -155,8 +155,8 @@ def test_the_disk_stays_flat_too(tmp_path: Path, policy: str) -> None:
 
 
 @pytest.mark.parametrize("silent", [False, True])
-def test_rows_leave_the_disk_where_nothing_is_owed(tmp_path: Path, silent: bool) -> None:
-    """One input has one key, or nothing: buckets in which it has no row owe nothing, so no pass is ever due there."""
+def test_rows_leave_the_disk_where_nothing_is_pending(tmp_path: Path, silent: bool) -> None:
+    """One input has one key, or nothing: no pass is ever due in buckets in which it has no row."""
     few = [t.slice(0, 1).set_column(1, "k", pa.array([7])) for t in stream(2, 40)]
     given = {"a": stream(0, 40), "b": stream(1, 40), "c": few[:1] if silent else few}
     clock = SetClock()
@@ -187,7 +187,7 @@ def test_a_chain_drops_rows_of_all_its_inputs(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("options", [{}, {"memory": "150k", "blockingThreshold": "1"}, {"expiry": "active"}])
 def differential_a_loaded_state_is_the_one_that_was_left(tmp_path: Path, options: dict[str, str]) -> None:
-    """A worker that goes on with what it has, one that loads every time, and one that catches up now and then."""
+    """A worker that resumes from what it has, one that loads every time, and one that catches up now and then."""
 
     def versions(name: str, forget: int) -> list[Any]:
         given = {alias: stream(seed, 25) for seed, alias in enumerate(NAMES)}
@@ -221,7 +221,7 @@ def test_rows_outside_a_window_in_rows_leave_while_others_arrive(tmp_path: Path)
     assert len(manifest.root.progress.rounds) == 1
 
 
-def test_rounds_are_forgotten_when_nothing_is_owed(tmp_path: Path) -> None:
+def test_rounds_are_forgotten_when_nothing_is_pending(tmp_path: Path) -> None:
     """However many there are: one for each micro-batch, and for each delivery where inputs do not come in step."""
     script = [pa.table({"n": np.arange(50), "k": np.arange(50) % 5})] * 30
     query = "SELECT a.n AS an, b.n AS bn FROM a, b WHERE a.k = b.k"

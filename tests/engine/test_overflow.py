@@ -218,7 +218,7 @@ def test_overflow_fail_stops_with_the_state_intact(tmp_path: Path) -> None:
     run.check()
 
 
-def test_what_is_owed_from_disk_comes_although_overflow_is_an_error_by_now(tmp_path: Path) -> None:
+def test_what_is_pending_from_disk_comes_although_overflow_is_an_error_by_now(tmp_path: Path) -> None:
     run = Run(scripts(), STAR, tmp_path, memory=str(MEMORY))
     steps = run.steps()
     for _ in range(4):

@@ -23,12 +23,12 @@ from spark_mjoin import flush
 from spark_mjoin.config import Options
 from spark_mjoin.counts import BatchCounts, PhaseCounts
 from spark_mjoin.engine import arrival, cleanup, overflow, reactive
-from spark_mjoin.engine.disk import Part
+from spark_mjoin.engine.disk import Disk, Part
 from spark_mjoin.engine.feed import Piece
 from spark_mjoin.evidence import WorkCounts
 from spark_mjoin.flush.protocol import Residents
-from spark_mjoin.join.operator import produce
-from spark_mjoin.join.orders import probe_order
+from spark_mjoin.join.operator import Joining
+from spark_mjoin.join.orders import Probing, probe_order
 from spark_mjoin.model import InputSpec
 from spark_mjoin.plan import Overflow
 from spark_mjoin.query.graph import plan_join
@@ -92,13 +92,16 @@ class Example:
         return [
             result
             for bucket in map(int, np.flatnonzero(self.state.groups.disk[stream]))
-            for result in shown(reactive.visit(self.state, self.store, stream, bucket, self.area, PhaseCounts()))
+            for result in shown(reactive.visit(self._disk(), stream, bucket))
         ]
 
     def clean_up(self) -> list[str]:
         self._save()
         debt = [int(b) for b in np.flatnonzero(self.state.groups.in_debt())]
-        return shown(cleanup.clean(self.state, self.store, debt, self.area, PhaseCounts())) if debt else []
+        return shown(cleanup.clean(self._disk(), debt)) if debt else []
+
+    def _disk(self) -> Disk:
+        return Disk(self.state, self.store, self.area, PhaseCounts(), Probing.unplanned(self.state.spec))
 
     def memory(self) -> list[str]:
         """The tuples of each stream in memory, in order of arrival."""
@@ -167,7 +170,7 @@ def test_step_by_step(example: Example) -> None:
     assert example.disk() == ["a1 d5", "c2 d3", "g4 h6 i8 j11 k12 f15"]
     assert [len(visits) for visits in example.state.residency.visits] == [0, 2, 0]  # its tuples are in two buckets
 
-    # The end: of the two combinations of d, the one that is out is not given out again.
+    # The end: of the two combinations of d, the one that is emitted is not emitted again.
     assert example.clean_up() == ["d5 d3 d17"]
     assert example.clean_up() == []
 
@@ -194,5 +197,5 @@ def test_the_probing_order_decides_about_temporary_tuples(
     batch = pa.RecordBatch.from_pydict({"v": ["f"], "t": ["15"]}, schema=SCHEMA)
     start, end = arrival.insert(example.state, S3, Piece.whole(S3, batch), example.counts)
     order, work = probe_order(example.state.spec, S3, sizes), WorkCounts()
-    assert not list(produce(example.state.spec, example.state.tables, start, end, order, work))
+    assert not list(Joining(example.state.spec, example.state.tables, work).produce(order, start, end))
     assert sum(edge.matches for edge in work.edges.values()) == temporary

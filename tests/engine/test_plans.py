@@ -200,13 +200,13 @@ def test_a_plan_changes_while_rows_are_on_disk(
 ) -> None:
     """What the old plan gives and counts at its end is about its own joins, and its rows make room for the new ones."""
     held: list[int] = []
-    build = replan._Change.build
+    build = replan.Change.build
 
-    def building(change: replan._Change, operator: OperatorState) -> None:
+    def building(change: replan.Change, operator: OperatorState) -> None:
         held.append(change.old.nbytes() + change.new.nbytes())
         build(change, operator)
 
-    monkeypatch.setattr(replan._Change, "build", building)
+    monkeypatch.setattr(replan.Change, "build", building)
     expected = changed(["(a b c d)"], tmp_path / "one")
     assert not held
     spilling = {"memory": "150k", "flush": "coordinated", "blockingThreshold": "1"}
@@ -280,7 +280,7 @@ def test_other_conditions_after_a_restart_make_intermediate_results_anew(
     assert expected
 
 
-def test_other_conditions_are_refused_while_results_are_owed(tmp_path: Path) -> None:
+def test_other_conditions_are_refused_while_results_are_pending(tmp_path: Path) -> None:
     with pytest.raises(StateError, match="Run the query as it was until deferredRows is 0"):
         restarted("((a b) c)", tmp_path, memory="100k")
 

@@ -139,7 +139,7 @@ def test_the_planner_chooses_a_tree_although_rows_are_on_disk(tmp_path: Path, lo
 
 
 def upper_inputs_block(batches: int = 6) -> dict[str, list[pa.Table]]:
-    """All four send; then c and d have nothing, and a and b go on with keys that nothing above joins."""
+    """All four send; then c and d have nothing, and a and b continue, by keys that nothing above joins."""
     script = four(batches, keys=1200)
     nothing = script["c"][0].slice(0, 0)
     for seed, alias in enumerate("abcd"):

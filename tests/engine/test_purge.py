@@ -114,15 +114,15 @@ def test_the_state_stays_flat(tmp_path: Path, purge: str, partitions: str, text:
     assert max(logs) < 100_000, "what all said is forgotten"
 
 
-def test_what_was_told_is_forgotten(tmp_path: Path) -> None:
+def test_what_was_announced_is_forgotten(tmp_path: Path) -> None:
     """Where punctuations are passed on, the state does not grow with their number either."""
     given = {alias: stream(seed, 16, text=True) for seed, alias in enumerate("ab")}
     run = Promising(given, TWO, tmp_path, **punctuated("a", "b", purge="immediate", emitPunctuations="true"))
     sizes = []
     for _ in run.steps():
         sizes.append(sum(s.bytes for s in run.manifests()[0].root.promise_files))
-    told = [r["k"] for t in run.results for r in t.to_pylist() if r["punctuation"]]
-    assert sorted(told) == [f"key {k:06d}" for k in range(16 * OPEN)], "each once"
+    announced = [r["k"] for t in run.results for r in t.to_pylist() if r["punctuation"]]
+    assert sorted(announced) == [f"key {k:06d}" for k in range(16 * OPEN)], "each once"
     assert max(sizes[8:]) <= 1.2 * max(sizes[2:8])
 
 
@@ -162,7 +162,7 @@ def test_a_chain_purges_all_its_inputs(tmp_path: Path, memory: str | None) -> No
     ],
 )
 def differential_a_loaded_state_is_the_one_that_was_left(tmp_path: Path, options: dict[str, str], text: bool) -> None:
-    """A worker that goes on with what it has, one that loads every time, and one that catches up now and then."""
+    """A worker that resumes from what it has, one that loads every time, and one that catches up now and then."""
 
     def versions(name: str, forget: int) -> list[Any]:
         given = {alias: stream(seed, 10, text=text) for seed, alias in enumerate(NAMES)}
@@ -230,13 +230,13 @@ def test_a_range_a_list_and_the_end_of_an_input(tmp_path: Path) -> None:
     run = Promising(given, TWO, tmp_path, **options)
     states = run.states()
     assert [s["rows"] for s in states] == [10, 4, 0], "0, 1, 3, 5, 6 and 9 go, then all"
-    told = [(r["k"], r["punctuationLow"], r["punctuationHigh"]) for t in run.results for r in t.to_pylist()]
+    announced = [(r["k"], r["punctuationLow"], r["punctuationHigh"]) for t in run.results for r in t.to_pylist()]
     constants, ranges = [(3, None, None), (9, None, None)], [(None, None, 1), (None, 5, 6)]
-    assert told == [*constants, *ranges, (None, None, None)], "1 has become one with all below it"
+    assert announced == [*constants, *ranges, (None, None, None)], "1 has become one with all below it"
 
 
 @pytest.mark.parametrize("text", [False, True])
-def test_ranges_of_all_keys_are_the_end_and_told_once(tmp_path: Path, text: bool) -> None:
+def test_ranges_of_all_keys_are_the_end_and_announced_once(tmp_path: Path, text: bool) -> None:
     key, ends = (pa.string(), ("b", "a")) if text else (pa.int64(), (2, 1))
     schema = pa.schema([("k", key), ("n", pa.int64()), ("p", pa.bool_()), ("lo", key), ("hi", key)])
     said = [[{"p": True, "hi": ends[0]}, {"p": True, "lo": ends[1]}], [{"p": True}]]
@@ -261,7 +261,7 @@ FLOATS = (pa.float32(), pa.float64())
         (FLOATS, [0.1, 0.5], [(0.1, 0.2), (1.5, 2.5)], [(0.5,), (1.5, 2.5)]),
     ],
 )
-def test_what_the_output_cannot_hold_is_not_told(
+def test_what_the_output_cannot_hold_is_not_announced(
     tmp_path: Path, held: tuple[pa.DataType, ...], said: list[Any], ranges: list[Any], expected: list[Any]
 ) -> None:
     """NULL says that an end is open, or that all is over, so it must not stand for a key that does not fit."""
@@ -276,14 +276,14 @@ def test_what_the_output_cannot_hold_is_not_told(
     given = {"a": [table(held[0], [])], "b": [table(held[1], promised)]}
     options = punctuated("b", purge="immediate", emitPunctuations="true") | {"source.b.punctuationRange": "lo, hi"}
     done = Promising(given, TWO, tmp_path, **options).to_the_end()
-    told = [r for t in done.results for r in t.to_pylist()]
+    announced = [r for t in done.results for r in t.to_pylist()]
     columns = ("punctuationLow", "punctuationHigh")
-    found = [(r["k"],) if r["k"] is not None else tuple(r[c] for c in columns) for r in told]
+    found = [(r["k"],) if r["k"] is not None else tuple(r[c] for c in columns) for r in announced]
     assert [tuple(str(v) if isinstance(v, Decimal) else v for v in row) for row in found] == expected
 
 
-def test_ranges_of_strings_that_have_become_one_are_told_once(tmp_path: Path) -> None:
-    """b has promised all from a on, c all up to a: that is the end, which is not told again when b has ended."""
+def test_ranges_of_strings_that_have_become_one_are_announced_once(tmp_path: Path) -> None:
+    """b has promised all from a on, c all up to a: that is the end, which is not announced again when b has ended."""
     schema = pa.schema([("k", pa.string()), ("n", pa.int64()), ("p", pa.bool_()), ("lo", pa.string())])
     ranged = pa.Table.from_pylist([{"p": True, "lo": "a"}], schema)
     over = pa.Table.from_pylist([{"p": True}], schema)
@@ -297,8 +297,10 @@ def test_ranges_of_strings_that_have_become_one_are_told_once(tmp_path: Path) ->
     options = punctuated("b", purge="immediate", emitPunctuations="true")
     options |= {"source.b.punctuationRange": "lo, hi", "source.c.ordered": "k"}
     done = Promising(given, STAR, tmp_path, **options).to_the_end()
-    told = [tuple(r[c] for c in ("punctuationLow", "punctuationHigh")) for t in done.results for r in t.to_pylist()]
-    assert told == [("a", None), (None, None)]
+    announced = [
+        tuple(r[c] for c in ("punctuationLow", "punctuationHigh")) for t in done.results for r in t.to_pylist()
+    ]
+    assert announced == [("a", None), (None, None)]
 
 
 def test_an_input_that_is_over_and_empty_ends_a_chain(tmp_path: Path) -> None:
@@ -331,8 +333,8 @@ def test_rows_leave_when_inputs_are_idle(tmp_path: Path, promise: str) -> None:
     clock.pass_by(0.1 * IDLE_SECONDS)
     states = run.states()
     assert len(states) == 1 and states[0]["rows"] == before - 10
-    told = [r["k"] for t in run.results for r in t.to_pylist() if r.get("punctuation")]
-    assert told == ([] if promise == "unique" else list(range(10)))
+    announced = [r["k"] for t in run.results for r in t.to_pylist() if r.get("punctuation")]
+    assert announced == ([] if promise == "unique" else list(range(10)))
     assert run.current.latestOffset(run.offset, ReadAllAvailable()) == run.offset
 
 

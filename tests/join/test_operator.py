@@ -14,7 +14,7 @@ from spark_mjoin.engine.feed import Piece
 from spark_mjoin.evidence import WorkCounts
 from spark_mjoin.join import operator
 from spark_mjoin.join.bound import pooled
-from spark_mjoin.join.operator import materialise, produce
+from spark_mjoin.join.operator import Joining, materialise
 from spark_mjoin.join.orders import probe_order
 from spark_mjoin.model import JoinSpec
 from spark_mjoin.query.graph import plan_join
@@ -92,7 +92,7 @@ def test_an_inflating_join_comes_in_bounded_pieces(capacity: int, monkeypatch: p
     state.tables[2].append(arrival.admit(state.spec, 2, table([7] * 10), ALL_SLOTS))
     state.tables[0].append(arrival.admit(state.spec, 0, table([7] * 5), ALL_SLOTS))
     order = probe_order(state.spec, 0, [5, 20, 10])
-    pieces = list(produce(state.spec, state.tables, 0, 5, order, WorkCounts()))
+    pieces = list(Joining(state.spec, state.tables, WorkCounts()).produce(order, 0, 5))
     assert max(len(piece[0]) for piece in pieces) <= capacity
     found = Counter((a, b, c) for p in pieces for a, b, c in zip(p[0], p[1], p[2], strict=True))
     assert found == Counter(product(range(5), range(20), range(10)))

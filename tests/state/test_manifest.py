@@ -120,7 +120,7 @@ def test_what_only_tasks_need_is_decoded_when_it_is_asked_for(monkeypatch: pytes
 
 
 def test_figures_are_plain_numbers() -> None:
-    """A number of numpy would have to be told from a record."""
+    """JSON has no numbers of numpy."""
     with pytest.raises(TypeError):
         manifest((np.int64(1), 2)).text()
 

@@ -48,7 +48,7 @@ def test_a_manifest_that_another_attempt_replaces(
 ) -> None:
     """Attempt B looks whether version 2 is there, and is slow; A publishes it; B moves its own over it.
 
-    Then both workers go on with what they have in memory, one of them again at the same time, and a third one loads.
+    Then both workers resume from what they have in memory, one of them again at the same time, and a third one loads.
     """
     location = f"memory://mjoin-raced{tmp_path}" if place == "memory" else str(tmp_path)
     monkeypatch.setattr(os, "link", _no_links)

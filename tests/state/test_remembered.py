@@ -79,7 +79,7 @@ STEP = st.one_of(
     st.tuples(st.just("add"), NUMBERS),
     st.tuples(st.just("range"), st.tuples(st.none() | KEY, KEY)),
     st.tuples(st.just("forget"), NUMBERS),
-    st.tuples(st.just("told"), NUMBERS),
+    st.tuples(st.just("announced"), NUMBERS),
     st.tuples(st.just("oldest"), st.sampled_from([0, 50, 100, 4200, 8300])),
     st.just(("end", None)),
 )
@@ -97,7 +97,7 @@ def histories(draw: st.DrawFn) -> list[Any]:
 @given(histories(), st.sampled_from([0, 5, 100]))
 @examples(300)
 def oracle_a_log_gives_back_what_was_written(steps: list[Any], stale: int) -> None:
-    """Whatever was promised, told and forgotten between commits; with a log that begins anew soon, or late."""
+    """Whatever was promised, announced and forgotten between commits; with a log that begins anew soon, or late."""
     held, records, log = Promises(SPEC), 0, list[pa.RecordBatch]()
     behind, has = Promises(SPEC), 0  # another worker, which reads only what it does not have yet
     model: dict[tuple[int, tuple[int, ...]], set[int]] = {}
@@ -122,7 +122,7 @@ def oracle_a_log_gives_back_what_was_written(steps: list[Any], stale: int) -> No
                 assert before - set(value) <= left <= before, "ranges of strings are not cut"
                 assert left == before - set(value) or classes == BYTES
                 model[input, classes] = left
-            elif what == "told":
+            elif what == "announced":
                 held.add_given(classes, set_for(classes, value))
             elif what == "end":
                 held.end(input)

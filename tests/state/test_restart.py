@@ -84,7 +84,7 @@ def test_columns_are_found_by_name_when_files_change_their_order(tmp_path: Path)
     assert query.restart() == [(1, "A1", "B1")]
 
 
-def test_another_type_of_a_key_that_is_given_out_is_refused(tmp_path: Path) -> None:
+def test_another_type_of_a_key_that_is_emitted_is_refused(tmp_path: Path) -> None:
     first = pa.table({"id": [2**32 + 7], "a": ["A"]})
     query, _ = files(tmp_path, first, pa.table({"id": pa.array([7], pa.int32()), "a": ["B"]}))
     with pytest.raises(StateError, match=r"key was `?id`? .*BIGINT.*, is now `?id`? .*INT"):

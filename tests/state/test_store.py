@@ -102,7 +102,7 @@ def test_edge_counts_and_results_are_kept(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("memory", [None, "1", "40k"], ids=["in memory", "nothing stays in memory", "overflow"])
-def test_large_nested_values_are_stored_and_given_out_in_pieces(
+def test_large_nested_values_are_stored_and_emitted_in_pieces(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, memory: str | None
 ) -> None:
     monkeypatch.setattr(columns, "MAX_GATHERED_BYTES", 300)
@@ -292,7 +292,10 @@ def test_source_log_after_a_crash_in_the_middle_of_a_merge(tmp_path: Path) -> No
     log = DurableLog(str(tmp_path), 0, "orders")
     log.append([{"n": 0}])
     log.append([{"n": 1}, {"n": 2}])
-    log._publish(0, [{"n": 0}, {"n": 1}, {"n": 2}])  # the merged file is there, the old ones too
+    elsewhere = tmp_path / "elsewhere" / tmp_path.name  # of a query of the same name
+    DurableLog(str(elsewhere), 0, "orders").append([{"n": 0}, {"n": 1}, {"n": 2}])
+    (merged,) = (elsewhere / "sources" / "0").iterdir()
+    merged.rename(tmp_path / "sources" / "0" / merged.name)  # the merged file is there, the old ones too
     reopened = DurableLog(str(tmp_path), 0, "orders")
     assert reopened.read(0, 3) == [{"n": 0}, {"n": 1}, {"n": 2}]
     reopened.append([{"n": 3}])

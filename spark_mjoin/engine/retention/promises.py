@@ -1,7 +1,7 @@
-"""Promises as they arrive with the rows of an input, and as they are given out.
+"""Promises as they arrive with the rows of an input, and punctuations of the output.
 
-    arriving   punctuations are taken out of a batch; what it promises is read, and checked against what it has promised
-    told       rows of the output that are punctuations
+    arriving     punctuations are taken out of a piece; what it promises is read, and checked against earlier promises
+    announced    rows of the output that are punctuations
 
 A row that breaks a promise is joined as any other, with what is still there: results with rows that have gone are
 missing. `verifyConstraints` counts such rows, or makes the first an error.
@@ -175,7 +175,7 @@ class Promising(KeepAll):
         if last and purge.is_pending(self.state):
             self._sweep()
         known, self.state.promises.to_emit = self.state.promises.to_emit, []
-        yield from told(self.state.spec, known, slots)
+        yield from announced(self.state.spec, known, slots)
 
     def report(self) -> Report:
         return Report(purge_pending=purge.is_pending(self.state))
@@ -186,8 +186,8 @@ def by_order(input: InputSpec, verify: str) -> bool:
     return bool(input.clustered) or input.ordered is not None or (input.promising and verify != "off")
 
 
-def told(spec: JoinSpec, what: Sequence[tuple[Classes, KeySet]], slots: Slots) -> Iterator[pa.RecordBatch]:
-    """Punctuations of the output. Of several partitions, each tells the keys that only its own rows can have."""
+def announced(spec: JoinSpec, what: Sequence[tuple[Classes, KeySet]], slots: Slots) -> Iterator[pa.RecordBatch]:
+    """Punctuations of the output. Of several partitions, each announces keys that only its own rows can have."""
     for classes, keys in what:
         if not slots.is_all and spec.star_class not in classes:
             continue  # no partition knows it of the others

@@ -1,23 +1,23 @@
-"""Letting rows go that the inputs' promises have made useless: from memory, from disk, or before they are stored.
+"""Dropping rows that the inputs' promises have made useless: from memory, from disk, or before they are stored.
 
     on the fly     arriving rows that nothing to come can match, once they have probed: they are not stored
-    sweep          useless rows in memory, of buckets that owe nothing        after so many punctuations, when memory is
+    sweep          useless rows in memory, of buckets with nothing pending    after so many punctuations, when memory is
                                                                               full, or when a batch brings no rows: if
                                                                               inputs are idle there is one for that
     after a pass   useless rows of its buckets, in memory and on disk
 
-`join.completion` says which rows are useless. As with windows (`expiry`), a row stays where rows of its bucket
-have left memory and combinations with it may be owed, until a pass has given them out. Then, or where nothing is owed,
-disk parts that have not been looked at since something was promised are read and purged as well.
+`join.completion` says which rows are useless. As with windows, a row stays where rows of its bucket were evicted and
+results with it may be pending, until a pass has emitted them. Then, or where nothing is pending, disk parts that have
+not been looked at since something was promised are read and purged as well.
 
 A sweep looks at all rows in memory and moves those that stay, so it is done for many punctuations together unless
 memory matters more (Ding 2003, section 4.3), and moves rows of an input when an eighth of them can go. Promises by
 constraints come with every row; they alone cause a sweep when as many rows have arrived as a third of those in memory,
 or, where every punctuation does, with every batch.
 
-Punctuations of the output: a key is told when some input that has promised it has no row with it left, in memory or on
-disk. Every result has a row of that input, so none with the key can come; what was owed is out, or the row would be
-there. `gather` finds what can be told; the pipeline gives it out at the end of the batch.
+Punctuations of the output: a key is announced when some input that has promised it has no row with it left, in memory
+or on disk. Every result has a row of that input, so none with the key can come; what was pending is emitted, or the row
+would be there. `gather` finds what can be announced; it is emitted at the end of the batch.
 
 Promises have a share of the budget. When they need more, a sweep makes use of all that there are, and the oldest are
 forgotten: rows stay that could have gone, nothing else. No decision rests on a promise that is not there any more.
@@ -110,7 +110,7 @@ def is_held_up(state: OperatorState) -> bool:
 
 
 def sweep(state: OperatorState, plan: Purging, counts: BatchCounts, all_of_them: bool = True) -> None:
-    """Let useless rows leave memory, of buckets that owe nothing; or only those of inputs where they are many."""
+    """Drop useless rows in memory, of buckets with nothing pending; or only those of inputs where they are many."""
     promises = state.promises
     promises.waiting, promises.news, promises.arrived = 0, False, 0
     views = _views(state)
@@ -145,7 +145,7 @@ def sweep(state: OperatorState, plan: Purging, counts: BatchCounts, all_of_them:
 
 
 def to_look_at(state: OperatorState) -> tuple[int, ...]:
-    """Buckets of the main class with rows on disk that owe nothing, and have not been looked at since promises came."""
+    """Buckets of the main class with rows on disk and nothing pending, not looked at since promises came."""
     on_disk: Array = state.groups.disk.sum(axis=0) > 0
     seen = state.promises.looked == state.promises.changes
     if not state.promises or not on_disk.any():
@@ -247,7 +247,7 @@ def _views(state: OperatorState) -> list[View]:
 
 
 def _free(state: OperatorState, number: int) -> Array:
-    """Per bucket of a member's own, whether nothing is owed that its rows could be in."""
+    """Per bucket of a member's own, whether no result is pending that its rows could be in."""
     debt = state.groups.in_debt()
     out: Array = ~debt if number in state.groups.main else np.full(BUCKETS, not debt.any())
     return out
@@ -271,25 +271,25 @@ def _promise_unique(state: OperatorState, number: int, view: View, gone: Array) 
 
 
 def gather(state: OperatorState, views: Sequence[View]) -> None:
-    """Note what can be told downstream: keys of which no result can come any more. Each is told once."""
+    """Note what can be announced: keys of which no result can come any more. Each is announced once."""
     spec, promises = state.spec, state.promises
     if not spec.gives_punctuations:
         return
     for classes in sorted({c for promise in promises.of for c in promise.sets}):
         members = _members(spec, classes)
-        fresh = _not_told(promises, classes, members)
-        told = promises.empty(classes)
+        fresh = _not_announced(promises, classes, members)
+        over = promises.empty(classes)
         for number in members:
             own = fresh if promises.of[number].ended else promises.of[number].sets.get(classes)
             if own is not None and fresh:
-                told = _united(told, _absent(spec, common(fresh, own), classes, number, views[number]))
-        if classes in promises.given:  # a range of strings is not cut, so keys inside it may have been told before
-            told = minus(told, promises.given[classes])
-        if told:
-            promises.add_given(classes, told)
-            if not (told.is_all and promises.end_given):
-                promises.to_emit.append((classes, told))
-            promises.end_given |= told.is_all
+                over = _united(over, _absent(spec, common(fresh, own), classes, number, views[number]))
+        if classes in promises.given:  # a range of strings is not cut, so keys inside it may have been announced before
+            over = minus(over, promises.given[classes])
+        if over:
+            promises.add_given(classes, over)
+            if not (over.is_all and promises.end_given):
+                promises.to_emit.append((classes, over))
+            promises.end_given |= over.is_all
     if not promises.end_given and any(
         promise.ended and not view.rows and not view.unseen.any()
         for promise, view in zip(promises.of, views, strict=True)
@@ -298,11 +298,11 @@ def gather(state: OperatorState, views: Sequence[View]) -> None:
         promises.to_emit.append(((), promises.empty(())))
 
 
-def _not_told(promises: Promises, classes: Classes, members: Sequence[int]) -> KeySet:
-    """What some inputs have promised and was not told.
+def _not_announced(promises: Promises, classes: Classes, members: Sequence[int]) -> KeySet:
+    """What some inputs have promised and was not announced.
 
-    Each set is compared with what was told, and what is left is put together: that is little. Ranges of strings are put
-    together first, as they are not cut.
+    Each set is compared with what was announced, and what is left is put together: that is little. Ranges of strings
+    are put together first, as they are not cut.
     """
     sets: list[KeySet] = [promises.of[m].sets[classes] for m in members if classes in promises.of[m].sets]
     given, out = promises.given.get(classes), promises.empty(classes)
