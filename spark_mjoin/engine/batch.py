@@ -1,7 +1,7 @@
 """One join partition in one micro-batch: the executor's whole story.
 
     load state v ──> the feed, as scheduled ──> insert, probe, emit ──> disk work ──> commit state v + 1
-                                 over budget: rows leave memory ──┘
+                                 over budget: rows are evicted ──┘
 
 `run` is a pure function of the task: a retried, speculative or replayed attempt gives the same rows and commits the
 same version. It only looks at a clock to say how long it took.
@@ -167,7 +167,7 @@ def _rebuild(
     """Read again the input of batches that were emitted without this partition's task coming to its end.
 
     Their results are not needed any more: rows are only inserted, unless the state depends on what they gave, as it
-    does where rows leave memory or the state, and where results of one operator are rows of another. All as the batch
+    does where rows are evicted or dropped, and where results of one operator are rows of another. All as the batch
     before was planned, and from a state as that batch would have loaded it: nothing here depends on the batch that
     needs it. Committed at once: when no task ever comes to its end, as under `df.show()` in every foreachBatch, each
     batch reads again only the one before. What is returned, if anything, is a state at hand like one from the cache.

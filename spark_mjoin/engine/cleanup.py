@@ -145,7 +145,7 @@ def _join(disk: Disk, parts: tuple[Part, ...], passed: Passed, in_epochs: bool) 
 
 
 def _left(state: OperatorState, part: Part, table: Table) -> Array:
-    """When each row of a part left memory. Those of one bucket that came together also left together."""
+    """When each row of a part was evicted. Those of one bucket that came together were evicted together."""
     residency, input, buckets = state.residency, part.input, part.buckets
     if buckets is not None and len(buckets) == 1:
         return table.arrivals.spread(lambda a: residency.flushed(input, np.full(a.size, buckets[0], np.uint8), a))

@@ -1,6 +1,6 @@
 """Estimating what is pending and what is lost, from a sample of the rows (state.sample).
 
-    before rows first leave memory, are dropped or shed    a sample of what is there
+    before rows are first evicted, dropped or shed         a sample of what is there
     when rows arrive                                       those that are sampled come in (engine.arrival)
     at the end of a batch                                  the sample is joined, and its combinations are looked at
 

@@ -22,7 +22,7 @@ before all rows of the other inputs have come. Rows only ever move forward, and 
 rows that were before them: so a promise that holds for an input in the order of its source holds in this one.
 
 Results do not depend on the order: a combination is found from whichever of its rows comes last (`join.operator`). What
-does depend on it: when results are found, which rows are in the state meanwhile, and so what leaves memory. Windows in
+does depend on it: when results are found, which rows are in the state meanwhile, and so what is evicted. Windows in
 rows count arrivals, and rows of a batch in step count as if they came one by one (`join.windows`): again results do not
 depend on the turns.
 

@@ -8,7 +8,7 @@ A combination has been emitted if and only if all its rows were together at some
 
 Everything is counted in events (state.residency), so no two of them coincide.
 
-Where all inputs share a key and a bucket leaves memory in all of them at once, this comes down to less (PermJoin's disk
+Where all inputs share a key and a bucket is evicted in all of them at once, this comes down to less (PermJoin's disk
 merge). Between two flushes of the bucket lies an *epoch*: all rows that arrive in it leave at its end, and each meets
 all others of it in memory, and none of another epoch. So a combination has been emitted if and only if its rows left at
 the same event; those still in memory, which have not left, are an epoch too.

@@ -34,7 +34,7 @@ rows on disk and is still pending is another matter: `engine.retention.windows` 
 Seen from some rows of a combination the youngest is not younger than seen from all, so a row that is outside already
 ends the probing sequence early, and after the last probe the check is exact.
 
-Not covered: how watermarks move (driver.watermarks), when rows leave the state, and where they are (state.progress).
+Not covered: how watermarks move (driver.watermarks), when rows are dropped, and where they are (state.progress).
 """
 
 from __future__ import annotations

@@ -71,7 +71,7 @@ class Admitted:
             self.cohorts[-1].rows -= rows
 
     def leave(self, arrived: Array, others: int = 0) -> None:
-        """Rows have left the state: some that arrived at such events, and others, taken to be the oldest."""
+        """Rows were dropped: some that arrived at such events, and others, taken to be the oldest."""
         gone = [arrived.size]
         if len(self.cohorts) != 1:
             gone = np.bincount(np.maximum(self._cohort(arrived), 0), minlength=len(self.cohorts)).tolist()

@@ -86,7 +86,7 @@ def _essence(operator: OperatorFigures) -> OperatorFigures:
 def _same_rows(segments: Segments, state: PartitionState, published: Manifest, own: Manifest) -> bool:
     """Whether a published version has the same rows of every input as a state, all of which are in segments.
 
-    Where rows leave the state for good, and the two do not come from the same version, nobody can tell: segments
+    Where rows are dropped, and the two do not come from the same version, nobody can tell: segments
     still have rows that have left, and each may have let them go at another time. Their counts must do then.
     """
     if any(o.departed.is_possible for o in state.operators) and published.lineage != own.lineage:
@@ -135,8 +135,8 @@ def _check_loss(manifests: Manifests, state: PartitionState, published: Manifest
     """StateError unless a version with other rows than an attempt has is one from before input was lost.
 
     Then all that the published rows had with each other is emitted, as far as it still could be, and to resume from
-    them gives nothing twice. But only if no row has left memory: else it depends on when rows left what is emitted and
-    what is pending, and the two attempts may differ in it.
+    them gives nothing twice. But only if no row was evicted: what is emitted and what is pending depends on when rows
+    were evicted, and the two attempts may differ in that.
     """
     version, location = own.version, manifests.directory.location
     known = f"state version {version} in {location} is there already, with other rows: "

@@ -1,4 +1,4 @@
-"""Buckets: hash slices of a partition's rows, the unit in which rows leave memory and disk work is done.
+"""Buckets: hash slices of a partition's rows, the unit in which rows are evicted and disk work is done.
 
 Every input has one key class by whose hash its rows fall into buckets. Inputs with the same one form a *star*: the
 same bucket of all of them holds everything of theirs that can join with each other. The *main class* is the one that

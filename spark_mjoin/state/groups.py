@@ -1,6 +1,6 @@
 """What a partition knows about its buckets: rows in memory and on disk, arrivals, results. Counted, never timed.
 
-These figures choose what leaves memory (flush) and which disk work comes first (driver.manager), so they are part of
+These figures choose what is evicted (flush) and which disk work comes first (driver.manager), so they are part of
 the state: a replayed batch finds the same ones and chooses the same.
 
 Rows are counted per input and bucket, results per bucket of the main class. An input without the main class has
@@ -87,14 +87,14 @@ class Groups:
         self.resident[input] += counts
 
     def leave(self, input: int, counts: Array) -> None:
-        """Rows of an input have left memory."""
+        """Rows of an input were evicted."""
         before = self.disk[input].copy()
         self.resident[input] -= counts
         self.disk[input] += counts
         self.turnover[input] *= before / np.maximum(self.disk[input], 1.0)  # those that leave now have met all
 
     def drop(self, input: int, resident: Array, disk: Array) -> None:
-        """Rows of an input have left the state: so many in memory and on disk, in each bucket."""
+        """Rows of an input were dropped: so many in memory and on disk, in each bucket."""
         before = self.possible()
         self.resident[input] -= resident
         self.disk[input] -= disk
@@ -180,7 +180,7 @@ class Groups:
         return debt, np.where(debt, self.selectivity() * np.maximum(possible - self.chances, 0.0), 0.0)
 
     def in_debt(self) -> Array:
-        """Per bucket, whether a pass could give results: rows have left memory, others have come since the last one."""
+        """Per bucket, whether a pass could give results: rows were evicted, others have come since the last one."""
         return self._in_debt(self.possible())
 
     def _in_debt(self, possible: Array) -> Array:

@@ -229,7 +229,7 @@ class OperatorFigures(Patient):
 
     @property
     def overflowed(self) -> bool:
-        """Whether rows have left memory for disk."""
+        """Whether rows were evicted."""
         return self.residency is not None and any(of.size for of in self.residency.departures)
 
     @property
@@ -292,7 +292,7 @@ class Manifest(Patient):
 
     @property
     def overflowed(self) -> bool:
-        """Whether rows have left memory for disk."""
+        """Whether rows were evicted."""
         return any(operator.overflowed for operator in self.operators)
 
     @property

@@ -1,7 +1,7 @@
 """The state of one operator of a plan: the rows of its members, counters, and the segments that persist them.
 
 A member is an input of the join, or the result of another operator. Rows are in segments from the commit of the batch
-that brought them, in memory or not. So leaving memory writes nothing that would not be written anyway: a flush saves
+that brought them, in memory or not. So evicting writes nothing that would not be written anyway: a flush saves
 what is not saved yet, and forgets. Rows that no result needs any more (`progress`) stay in their segments until all
 others of the segment are like that, and are left out when it is read.
 """
@@ -106,13 +106,13 @@ class OperatorState:
         self.groups.emit_late(buckets)
 
     def evict(self, victims: Iterable[Victim]) -> int:
-        """Let rows leave memory, all of which must be saved; returns how many did."""
+        """Evict rows, all of which must be saved; returns how many."""
         victims = list(victims)
         event = self.residency.flush(victims)
         gone = 0
         for number in sorted({v.input for v in victims}):
             table = self.tables[number]
-            assert self.saved[number] == table.rows, "rows must be in a segment before they leave memory"
+            assert self.saved[number] == table.rows, "rows must be in a segment before they are evicted"
             own = table.buckets
             stays = self.residency.flushed(number, own, table.arrived) != event
             counts = np.bincount(own[~stays], minlength=BUCKETS)

@@ -81,7 +81,7 @@ class PartitionState:
         return out
 
     def evict(self, victims: Iterable[Victim]) -> int:
-        """Let rows leave memory, all of which must be saved; returns how many did."""
+        """Evict rows, all of which must be saved; returns how many."""
         victims = list(victims)
         return sum(
             self.operators[number].evict(v for v in victims if v.operator == number)
@@ -89,7 +89,7 @@ class PartitionState:
         )
 
     def overflowed(self) -> bool:
-        """Whether any row has ever left memory."""
+        """Whether any row was ever evicted."""
         return any(operator.residency.overflowed() for operator in self.operators)
 
     def nbytes(self) -> int:

@@ -103,7 +103,7 @@ class Progress:
         self.rounds = self.rounds[last:]
 
     def drop(self, input: int, buckets: Iterable[int] | Array, position: int, event: int) -> None:
-        """Rows of some buckets that are at or before a position have left the state."""
+        """Rows of some buckets that are at or before a position were dropped."""
         chosen = np.asarray(buckets)
         self.positions[input, chosen] = np.maximum(self.positions[input, chosen], position)
         self.events[input, chosen] = event
@@ -114,7 +114,7 @@ class Progress:
         self.shortened[input] = position if before is None else max(before, position)
 
     def gone(self, input: int, buckets: Array | int, arrived: Array, positions: Array) -> Array:
-        """For some rows of an input, whether they have left the state."""
+        """For some rows of an input, whether they were dropped."""
         out: Array = (positions <= self.positions[input][buckets]) & (arrived < self.events[input][buckets])
         return out
 

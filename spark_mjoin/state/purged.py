@@ -1,4 +1,4 @@
-"""Which rows have left the state because no result needs them, as long as a segment still holds them.
+"""Which rows were dropped because no result needs them, as long as a segment still holds them.
 
 Per input, keys with an event: the rows with that key, in all classes of the input, that arrived before the event are
 gone. A rule and not a list of rows, so that a state that is loaded leaves out the same rows as the one that purged
@@ -64,7 +64,7 @@ class Purged:
         self.keys, self.events = keys, events
 
     def gone(self, keys: Keys, arrived: Array) -> Array:
-        """For some rows of the input whether they have left the state."""
+        """For some rows of the input whether they were dropped."""
         if self.keys is None:
             return np.zeros(arrived.size, np.bool_)
         if isinstance(keys, np.ndarray):

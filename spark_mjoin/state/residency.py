@@ -1,10 +1,10 @@
-"""When rows left memory and what was joined with them since: all that decides whether a combination is out already.
+"""When rows were evicted and what was joined with them since: all that decides whether a combination is emitted.
 
 Time is counted in events: a flush, a visit of a disk part, a pass over buckets. A row knows how many events were before
 its arrival. Events are numbered from 1, so a row with `arrived` = 3 has seen events 4, 5, ... and event e concerns the
 rows with `arrived` < e.
 
-    departures   (event, bucket, below): the rows of the bucket with arrived < below left memory, if they were there
+    departures   (event, bucket, below): the rows of the bucket with arrived < below were evicted, if they were there
     visits       (event, bucket): the disk part of the bucket was joined with what the other inputs had in memory
     cleaned      per bucket of the main class, the last pass: all combinations of rows that came before are out
 
@@ -30,7 +30,7 @@ EVERY = -1  # as a bucket: all of them
 
 @dataclass(frozen=True)
 class Victim:
-    """Rows to leave memory: one bucket of one input, or of all its buckets; all rows, or those of early arrivals."""
+    """Rows to evict: one bucket of one input, or of all its buckets; all rows, or those of early arrivals."""
 
     input: int
     bucket: int  # or EVERY
@@ -56,7 +56,7 @@ class Residency:
     # --- events ----------------------------------------------------------------------------------------------
 
     def flush(self, victims: Iterable[Victim]) -> int:
-        """Record that some rows leave memory now; returns the event."""
+        """Record that some rows are evicted now; returns the event."""
         self.events += 1
         for victim in victims:
             self.departures[victim.input].append((self.events, victim.bucket, min(victim.below, self.events)))
@@ -105,7 +105,7 @@ class Residency:
     # --- rows ------------------------------------------------------------------------------------------------
 
     def flushed(self, input: int, buckets: Array, arrived: Array) -> Array:
-        """For some rows of an input the event at which each left memory; NEVER for those that are there."""
+        """For some rows of an input the event at which each was evicted; NEVER for those that are there."""
         out = np.full(arrived.size, NEVER, np.int32)
         if self.departures[input]:
             starts, events, below = self._by_bucket(input)
@@ -147,7 +147,7 @@ class Residency:
         return any(below > last and of in (bucket, EVERY) for _, of, below in self.departures[input])
 
     def overflowed(self) -> bool:
-        """Whether any row has ever left memory."""
+        """Whether any row was ever evicted."""
         return any(self.departures)
 
     # --- manifests -------------------------------------------------------------------------------------------

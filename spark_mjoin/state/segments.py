@@ -1,6 +1,6 @@
 """Files of rows: segments of a partition's state, written once, merged as they get many, read whole or by bucket.
 
-A segment is an Arrow file with neighbouring rows of one member, counted in order of arrival. Once rows have left memory
+A segment is an Arrow file with neighbouring rows of one member, counted in order of arrival. Once rows were evicted,
 segments are *clustered*: each record batch has the rows of one bucket, so that those of a bucket can be read alone.
 
 Small segments are merged: `FAN_OUT` neighbours of one level become one segment of the next, until they are

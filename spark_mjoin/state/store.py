@@ -142,7 +142,7 @@ class StateStore(Manifests):
     def catch_up(self, state: PartitionState, version: int) -> bool:
         """Bring a state from its version to the newest committed one up to `version`, reading only what is new.
 
-        False when it must be loaded instead. Rows have left memory, or the plan has changed, be it to and fro. Or what
+        False when it must be loaded instead. Rows were evicted, or the plan has changed, be it to and fro. Or what
         is published does not descend from this state, because the directory was set back, or a manifest was removed or
         replaced, since the state was made.
         """

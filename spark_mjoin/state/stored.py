@@ -1,6 +1,6 @@
 """The rows of an operator in segments: saving those that have come, and bringing back those that are to be in memory.
 
-Rows are saved when their batch is committed, or before they leave memory. Rows that have left the state for good stay
+Rows are saved when their batch is committed, or before they are evicted. Rows that were dropped stay
 in their segment until all of the segment have, or until most of an input's have (`compact`). What is known about them
 (`departed`) has files here too, and so has the sample that estimates are made from.
 """
@@ -48,7 +48,7 @@ class StoredRows:
     def save(self, state: OperatorState, number: int, version: int, attempt: str) -> None:
         """Put the rows of an input that are in no segment yet into one, which `version` will name.
 
-        Once rows have left memory, segments are clustered by bucket: those of a bucket are read together then.
+        Once rows were evicted, segments are clustered by bucket: those of a bucket are read together then.
         """
         table, saved = state.tables[number], state.saved[number]
         fresh = table.rows - saved

@@ -1,4 +1,4 @@
-"""Passes over stars whose buckets leave memory as a whole: epochs decide, and nothing is looked up per combination."""
+"""Passes over stars whose buckets are evicted as a whole: epochs decide, and nothing is looked up per combination."""
 
 from collections.abc import Callable, Iterator
 from pathlib import Path

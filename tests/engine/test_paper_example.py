@@ -1,6 +1,6 @@
 """The example of section 2.7 of Viglas et al. (figures 6 to 9), step by step, through the real phases.
 
-A tuple is written as in the paper: its value and the time of its arrival, d10, and for one that has left memory also
+A tuple is written as in the paper: its value and the time of its arrival, d10, and for one that was evicted also
 the time at which it did, d5-9. The text gives the tuples that matter; the rest of figure 6 is made up so that they come
 about: every stream has room for two tuples, and a third lets those two go to disk.
 

@@ -108,11 +108,11 @@ def with_little_memory(given: dict[str, list[pa.Table]], state: Path) -> Run:
 
 
 def test_the_planner_chooses_a_tree_and_keeps_it_while_rows_are_on_disk(tmp_path: Path, looks: list[Look]) -> None:
-    """The first batch shows that a tree pays, and rows leave memory from the second on."""
+    """The first batch shows that a tree pays, and rows are evicted from the second on."""
     run = with_little_memory(inflating_chain(20), tmp_path)
     found = [recorded_tree(offset) for offset in offsets(run)]
     assert found[0] == ONE_JOIN and set(found[1:]) == {TREE}
-    assert sum(c["rowsFlushed"] for c in run.counts[:4]) > 500, "rows have to leave memory early"
+    assert sum(c["rowsFlushed"] for c in run.counts[:4]) > 500, "rows have to be evicted early"
     assert run.counts[-1]["numRowsInMemory"] < sum(t.num_rows for t in run.tables.values()) / 9
     under_overflow = [look for look in looks if look.overflowed]
     assert len(under_overflow) > 2, "the planner has to look again while rows are on disk"
@@ -121,7 +121,7 @@ def test_the_planner_chooses_a_tree_and_keeps_it_while_rows_are_on_disk(tmp_path
 
 
 def test_the_planner_chooses_a_tree_although_rows_are_on_disk(tmp_path: Path, looks: list[Look]) -> None:
-    """At first nothing of c has a partner, so that a tree saves nothing; when that changes, rows have left memory."""
+    """At first nothing of c has a partner, so that a tree saves nothing; when that changes, rows were evicted."""
     given = inflating_chain(20)
     for n, table in enumerate(given["c"][:4]):
         given["c"][n] = table.set_column(1, "y", pa.array(np.asarray(table["y"]) + 1000))

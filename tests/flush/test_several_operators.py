@@ -238,7 +238,7 @@ def test_the_rows_of_a_busy_operator_stay(policy: str, busy: int, tmp_path: Path
     assert joins.rows()[busy] < before[busy] // 4
 
 
-def test_what_left_memory_is_joined_all_the_same(tmp_path: Path) -> None:
+def test_what_was_evicted_is_joined_all_the_same(tmp_path: Path) -> None:
     joins = Joins(PIPELINE, tmp_path).arrive(A, B, C)
     joins.make_room("random", 0.5)
     joins.arrive(D)

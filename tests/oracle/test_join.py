@@ -100,7 +100,7 @@ def oracle_ten_inputs_under_overflow(case: Case) -> None:
     assert mjoin_rows(case) == duckdb_rows(case)
 
 
-def test_a_first_batch_without_rows_leaves_the_state_alone(tmp_path: Path) -> None:
+def test_a_first_batch_without_rows_changes_no_state(tmp_path: Path) -> None:
     """Spark runs the first batch of a query even when the sources have nothing: start and end are the same version."""
     empty = pa.table({"k": pa.array([], pa.int64())})
     one = pa.table({"k": [1]})

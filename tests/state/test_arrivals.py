@@ -198,7 +198,7 @@ def test_rows_are_put_in_order_of_arrival(schema: pa.Schema) -> None:
 
 
 class Driven:
-    """A star whose state is committed after every arrival, and lets rows leave memory now and then."""
+    """A star whose state is committed after every arrival, and evicts rows now and then."""
 
     def __init__(self, schema: pa.Schema, directory: Path, compression: str | None = None) -> None:
         self.spec, self.tree = planned(schema), (0, 1, 2)

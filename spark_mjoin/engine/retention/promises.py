@@ -148,7 +148,7 @@ class Promising(KeepAll):
             raise PromiseError(
                 f"source '{spec.sources[spec.inputs[member].source].alias}' broke a promise: {_NO_MORE[name]}. The row "
                 f"is {data.slice(int(rows[0]), 1).to_pylist()[0]}. Set verifyConstraints to 'count' to go on "
-                "regardless, or mend the source; results with rows that have left the state would be missing"
+                "regardless, or mend the source; results with rows that were dropped would be missing"
             )
 
     # --- disk work -------------------------------------------------------------------------------------------
