@@ -94,6 +94,7 @@ class Done(Summed):
     rows_waited: int = 0  # that others of their input overtook
     peak_bytes: int = 0  # the most that was accounted for at any time
     cache_hits: int = 0  # 1 when the state was there in the worker, as the batch needs it
+    rows_taken_over: int = 0  # from the partitions that there were before, when their number has changed
 
 
 @dataclass(frozen=True)
@@ -151,6 +152,7 @@ class BatchCounts:
     rows_waited: int = 0
     peak_bytes: int = 0
     cache_hits: int = 0
+    taken_over: int = 0
     held: Held = Held()  # when the batch ends
     standing: Standing = Standing()
 
@@ -188,4 +190,5 @@ class BatchCounts:
             self.rows_waited,
             self.peak_bytes,
             self.cache_hits,
+            self.taken_over,
         )

@@ -22,7 +22,7 @@ from tempfile import TemporaryDirectory
 import pyarrow as pa
 
 from spark_mjoin.counts import BatchCounts, Recall, Standing
-from spark_mjoin.engine import arrival, overflow, schedule
+from spark_mjoin.engine import arrival, overflow, schedule, takeover
 from spark_mjoin.engine.arrival import Gate
 from spark_mjoin.engine.cache import StateCache
 from spark_mjoin.engine.feed import Feed, Piece
@@ -36,7 +36,6 @@ from spark_mjoin.plan import Plan
 from spark_mjoin.query.tree import layout, single
 from spark_mjoin.state import meaning
 from spark_mjoin.state.partition import PartitionState
-from spark_mjoin.state.routing import Routing, Slots
 from spark_mjoin.state.store import StateStore
 from spark_mjoin.task import PartitionTask
 
@@ -49,7 +48,7 @@ def run(task: PartitionTask, feed: Feed, attempt: str, cache: StateCache) -> Ite
         counts = BatchCounts([0] * len(task.spec.inputs), began=time.time())
         try:
             held = cache.held(task)
-            state = _load(task, feed, store, attempt, cache)
+            state = _load(task, feed, store, attempt, cache, counts)
             counts.cache_hits = int(state is held)
             check = partial(_check_budget, task)
             clock, sampled = time.perf_counter, _sampled(task)
@@ -68,10 +67,10 @@ def run(task: PartitionTask, feed: Feed, attempt: str, cache: StateCache) -> Ite
 def _store(task: PartitionTask) -> Iterator[StateStore]:
     """The partition's store; a batch read has one for the time that it runs, should it have to spill."""
     if task.location is not None:
-        yield StateStore(task.location, task.partition, task.compression)
+        yield StateStore(task.location, task.partition, task.compression, task.routing)
         return
     with TemporaryDirectory(prefix="mjoin-") as directory:
-        yield StateStore(directory, task.partition, task.compression)
+        yield StateStore(directory, task.partition, task.compression, task.routing)
 
 
 def _advance(task: PartitionTask, feed: Feed, batch: Pipeline) -> Iterator[pa.RecordBatch]:
@@ -81,18 +80,20 @@ def _advance(task: PartitionTask, feed: Feed, batch: Pipeline) -> Iterator[pa.Re
         yield from replan(batch, task.spec, plan.tree)
     in_step = plan.schedule.streams == IN_STEP
     counted = [feed.count(number) for number in range(len(task.spec.inputs))] if in_step else []
-    yield from batch.arrivals(_arriving(task.spec, feed, batch, counted), slots_of(task), counted)
+    yield from batch.arrivals(_arriving(task.spec, feed, batch, counted), task.slots, counted)
     if task.location is None:  # a batch read, after which nothing comes
         yield from batch.settle()
         if task.spec.gives_punctuations:
             batch.purge_memory()
     elif plan.overflow is not None:
+        if plan.emits_pending:
+            yield from batch.settle()
         yield from batch.planned_work(plan.overflow.work_of(task.partition))
         batch.tidy_disk()
         if plan.purging is not None:
             yield from batch.purge_disk(sum(batch.counts.rows_in) < plan.overflow.blocking_rows)
     if task.spec.gives_punctuations:
-        yield from batch.punctuations(slots_of(task))
+        yield from batch.punctuations(task.slots)
 
 
 def _arriving(spec: JoinSpec, feed: Feed, batch: Pipeline, rows: Sequence[int]) -> Iterator[Piece]:
@@ -101,11 +102,6 @@ def _arriving(spec: JoinSpec, feed: Feed, batch: Pipeline, rows: Sequence[int]) 
     awaited = partial(promises.awaited, batch.state.root) if spec.promising else None
     clusters = schedule.clusters(spec)
     return schedule.merge(batch.plan.schedule, inputs, batch.version, awaited, clusters, batch.counts, rows)
-
-
-def slots_of(task: PartitionTask) -> Slots:
-    """The slots that a task's partition owns."""
-    return Routing(task.partitions).slots(task.partition)
 
 
 def _commit(batch: Pipeline, positions: Mapping[str, Position], feed: Feed) -> bool:
@@ -145,15 +141,19 @@ def _sampled(task: PartitionTask) -> JoinSpec | None:
     return None if task.location is None else layout(task.spec, single(len(task.spec.inputs)))[0].spec
 
 
-def _load(task: PartitionTask, feed: Feed, store: StateStore, attempt: str, cache: StateCache) -> PartitionState:
+def _load(
+    task: PartitionTask, feed: Feed, store: StateStore, attempt: str, cache: StateCache, counts: BatchCounts
+) -> PartitionState:
     """The state that a task starts from: out of the cache, the store, or both, or made anew from input."""
     tree, plan = task.ledger.plan.tree, task.ledger.plan.overflow
     if task.location is None:
         return PartitionState.empty(tree, layout(task.spec, tree), task.start, tracked=plan is not None)
     state = cache.take(task)
-    if task.ledger.version and not store.has(task.ledger.version):
+    if task.ledger.version >= task.routing.since and not store.has(task.ledger.version):
         state = _rebuild(task, feed, state, store, attempt)
     state = _newest(task, task.ledger.plan, state, store)
+    if state is None:
+        state = _take_over(task, task.ledger.plan, store, task.ledger.next_version, attempt, counts)
     if not _is_before(state, task):
         raise StateError(
             f"state version {task.ledger.version} in {store.directory.location} was made from other input than "
@@ -163,17 +163,30 @@ def _load(task: PartitionTask, feed: Feed, store: StateStore, attempt: str, cach
     return state
 
 
-def _newest(task: PartitionTask, batch: Plan, state: PartitionState | None, store: StateStore) -> PartitionState:
+def _newest(task: PartitionTask, batch: Plan, state: PartitionState | None, store: StateStore) -> PartitionState | None:
     """The newest committed state up to task.ledger.version, for a batch with this plan: one at hand, or from the store.
 
-    Either way it is the same state with the same rows in memory, so that it does not matter which worker has it.
+    Either way it is the same state with the same rows in memory, so that it does not matter which worker has it. None
+    where the partition has none, since its slots were divided otherwise before.
     """
     if state is not None and _usable(state, task, batch, store):
         return state
+    if batch.routing.before is not None and not any(v <= task.ledger.version for v in store.versions()):
+        return None
     assert task.location is not None
     plan, initial = batch.overflow, meaning.initial_positions(task.location)
     grown = (lambda state: overflow.shrink(state, plan)) if plan is not None else (lambda state: None)
     return store.load(partial(layout, task.spec), batch.tree, task.ledger.version, initial, plan is not None, grown)
+
+
+def _take_over(
+    task: PartitionTask, plan: Plan, store: StateStore, version: int, attempt: str, counts: BatchCounts
+) -> PartitionState:
+    """The state of the partitions that there were before, as far as it is this one's, for the batch of a version."""
+    started = time.perf_counter()
+    state = takeover.take_over(task, plan, store, version, attempt, counts)
+    counts.disk_to_disk.seconds += time.perf_counter() - started
+    return state
 
 
 def _usable(state: PartitionState, task: PartitionTask, batch: Plan, store: StateStore) -> bool:
@@ -213,10 +226,12 @@ def _rebuild(
     late under earlier ones, which are lower.
     """
     plan = task.ledger.plan_before or Plan(task.ledger.plan.tree)
+    counts = BatchCounts([0] * len(task.spec.inputs), began=time.time())
     state = _newest(task, plan, state, store)
+    if state is None:
+        state = _take_over(task, plan, store, task.ledger.version, attempt, counts)
     log.warning("state version %d was not committed; reading again from version %d", task.ledger.version, state.version)
     before, feed = state.version, feed.again(state.positions)
-    counts = BatchCounts([0] * len(task.spec.inputs), began=time.time())
     check = partial(_check_budget, task)
     clock, sampled = time.perf_counter, _sampled(task)
     batch = Pipeline(state, store, plan, task.ledger.version, attempt, counts, clock, check, sampled)
@@ -228,7 +243,7 @@ def _rebuild(
         for number, delivered in enumerate(state.delivered()):
             for piece in feed.read(number, delivered):
                 member = state.root.place.leaves.index((number,))
-                arrival.insert(state.root, member, piece, batch.counts, Gate(slots_of(task), batch.parts(number)))
+                arrival.insert(state.root, member, piece, batch.counts, Gate(task.slots, batch.parts(number)))
                 check(state)
     if before + 1 < plan.alike_since and (counts.dropped.late or plan.admission is not None):
         raise StateError(

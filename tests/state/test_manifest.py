@@ -100,14 +100,14 @@ def test_figures_are_plain_numbers() -> None:
 def test_what_is_no_manifest_is_refused_by_name(change: Any, message: str, tmp_path: Path) -> None:
     body = json.loads(manifest((1, 2), version=7).text())
     change(body)
-    place = Directory(str(tmp_path)).child("partition-0")
+    place = Directory(str(tmp_path)).child("partition-0-of-1")
     checked_json.publish(place, manifest_name(7), "test", json.dumps(body).encode())
     with pytest.raises(StateError, match=rf"version-000000000007\.json is damaged, or .*: {message}"):
         Manifests(str(tmp_path), 0).manifest(7)
 
 
 def test_the_newest_manifest_that_is_not_past_a_version(tmp_path: Path) -> None:
-    place = Directory(str(tmp_path)).child("partition-0")
+    place = Directory(str(tmp_path)).child("partition-0-of-1")
     for version in (3, 4, 6):
         checked_json.publish(place, manifest_name(version), "test", manifest((1,), version=version).text())
     found = [Manifests(str(tmp_path), 0).newest(version) for version in (0, 2, 4, 5, 9)]
