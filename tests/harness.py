@@ -17,7 +17,7 @@ import uuid
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from itertools import cycle, islice
+from itertools import cycle, islice, repeat
 from pathlib import Path
 from typing import Any
 
@@ -113,12 +113,12 @@ def scripted(scripts: Mapping[str, list[pa.Table]], query: str, **options: str) 
     return {"query": query, **options}
 
 
-_partitions: Sequence[int] = ()  # of `run`, where they change
+_partitions: Sequence[int] = ()  # of queries that are started again, where they change
 
 
 @contextmanager
 def rescaled(partitions: Sequence[int]) -> Iterator[None]:
-    """While this lasts, `run` starts the query anew before every batch, with these numbers of partitions in turn."""
+    """While this lasts, queries are started anew before every batch, with these numbers of partitions in turn."""
     global _partitions
     before, _partitions = _partitions, partitions
     try:
@@ -127,19 +127,25 @@ def rescaled(partitions: Sequence[int]) -> Iterator[None]:
         _partitions = before
 
 
+def is_rescaled() -> bool:
+    return bool(_partitions)
+
+
+def starts(options: Mapping[str, str]) -> Iterator[MJoinStreamReader]:
+    """A fresh reader whenever a query starts."""
+    for number in cycle(_partitions) if _partitions else repeat(None):
+        yield reader(options if number is None else {**options, "partitions": str(number)})
+
+
 def run(options: Mapping[str, str], state: Path, schedule: Sequence[str] = ()) -> list[pa.Table]:
     """The results of every batch, until the sources have nothing more."""
     options = {"stateLocation": str(state), **options}
-    numbers = cycle(_partitions)
-
-    def started() -> MJoinStreamReader:
-        return reader({**options, "partitions": str(next(numbers))} if _partitions else options)
-
-    current = started()
+    readers = starts(options)
+    current = next(readers)
     start = current.initialOffset()
     results = []
     while True:
-        current = started() if _partitions and results else current
+        current = next(readers) if is_rescaled() and results else current
         end = current.latestOffset(start, ReadAllAvailable())
         if end == start:
             return results
@@ -149,7 +155,7 @@ def run(options: Mapping[str, str], state: Path, schedule: Sequence[str] = ()) -
                 consume(current.read(partition), None if fault in (CRASH, PARTLY) else 1)
         if fault in (CRASH, TORN, PARTLY):
             cache.of_worker().clear()
-            current = started()
+            current = next(readers)
             if start["version"] == 0:
                 start = current.initialOffset()
         readings = {TWICE: 2, ABANDONED: 0, LIMITED: 0}.get(fault, 1)

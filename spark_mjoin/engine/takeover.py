@@ -206,17 +206,21 @@ class _Taking:
                 _inherit_groups(root.groups, donor.root.groups, donor.share)
 
     def sample(self) -> None:
-        """The samples of the donors as one; rows of a donor without one are sampled as they come."""
+        """A sample, where some donor has one. Rows that are there are sampled as they come.
+
+        But where samples know of rows that were dropped, though they would be needed, these are put together, with
+        their rows: for the price that the one decides how small it is that has left out the most.
+        """
         spec = self.root.spec
         found = [d.store.rows.read_sample(d.manifest.root.sample, spec) for d in self.donors]
-        self.unsampled = [d for d, sample in zip(self.donors, found, strict=True) if sample is None]
         known = [sample for sample in found if sample is not None]
-        if known:
-            sample = Sample.united(spec, known, self.slots)
-            sample.lost_results = sum(
-                s.lost_results for s, d in zip(found, self.donors, strict=True) if s and d.is_last
-            )
-            self.state.watch(sample)
+        if not known:
+            return
+        united = any(sample.has_lost_rows for sample in known)
+        self.unsampled = [d for d, of in zip(self.donors, found, strict=True) if of is None or not united]
+        sample = Sample.united(spec, known, self.slots) if united else Sample.empty(spec)
+        sample.lost_results = sum(of.lost_results for of, d in zip(found, self.donors, strict=True) if of and d.is_last)
+        self.state.watch(sample)
 
     def rows(self, donor: Donor) -> None:
         """Take the rows of one donor, one input after the other, those that were let in alike together."""
@@ -245,6 +249,7 @@ class _Taking:
             root.groups.resident[input] += np.bincount(table.buckets_between(start, end), minlength=BUCKETS)
         if root.sample is not None and donor in self.unsampled:
             root.sample.take(input, arrays, 0, weight)
+            sampling.fit(self.state)
         if self.overflow is not None and overflow.is_over(self.state, self.overflow):
             place = self.place
             overflow.make_room(self.state, self.overflow, place.store, place.version, place.attempt, place.counts)

@@ -215,9 +215,14 @@ class Sample:
         return float(2.0 ** (sum(self.key_halvings) + sum(self.row_halvings)))
 
     @property
+    def has_lost_rows(self) -> bool:
+        """Whether it has rows that were dropped though others to come would have matched them."""
+        return any((at != NEVER).any() for at in self.lost)
+
+    @property
     def lossy(self) -> bool:
         """Whether rows were lost that combinations of the sample need."""
-        return any((w != 1).any() for w in self.weights) or any((at != NEVER).any() for at in self.lost)
+        return self.has_lost_rows or any((w != 1).any() for w in self.weights)
 
     def nbytes(self) -> int:
         return sum(table.nbytes() + EXTRA_BYTES * table.rows for table in self.tables)

@@ -4,15 +4,21 @@ With all that a state may have in it: rows on disk by every policy, windows in t
 downstream because of them, shed rows, trees; and with faults in the first batches of each number.
 """
 
+from pathlib import Path
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from spark_mjoin import flush
 from tests.harness import ABANDONED, CRASH, LIMITED, OK, PARTLY, TORN, TWICE, rescaled
+from tests.oracle import test_estimates as estimated
 from tests.oracle import test_promises as promised
+from tests.oracle import test_shedding as shed
+from tests.oracle import test_shrinking as shrunk
 from tests.oracle import test_windows as windowed
 from tests.oracle.cases import Case, cases
+from tests.oracle.estimates import CHUNK_ROWS, compared
 from tests.oracle.examples import examples
 from tests.oracle.promises import PAIR, STAR, PromiseCase, promise_cases
 from tests.oracle.test_join import duckdb_rows, mjoin_rows
@@ -100,9 +106,62 @@ def oracle_promises(room: str, data: st.DataObject, case: PromiseCase, numbers: 
         assert promised.data_of(case, promised.engine(case, room, **overflow)) == case.results()
 
 
+@promised.FORGETFUL
+@given(
+    st.data(),
+    promise_cases(shapes=(STAR, PAIR), faults=EXACT, emit=True).filter(lambda case: case.partitions > 1),
+    NUMBERS,
+)
+@examples(60)
+def oracle_emitted_punctuations_hold_and_come_once(
+    room: str, data: st.DataObject, case: PromiseCase, numbers: list[int]
+) -> None:
+    with rescaled(numbers):
+        promised.oracle_emitted_punctuations_hold_and_come_once.hypothesis.inner_test(room, data, case)
+
+
+@given(window_cases(faults=(*EXACT, ABANDONED), star_only=True), shed.SCRIPTS, NUMBERS)
+@examples(60)
+def oracle_shed_rows_with_windows(case: WindowCase, script: list, numbers: list[int]) -> None:
+    with rescaled(numbers):
+        shed.oracle_with_windows_results_are_those_of_the_rows_that_are_let_in.hypothesis.inner_test(case, script)
+
+
+@given(shed.streams(), shed.SCRIPTS, st.lists(st.sampled_from([OK, *EXACT, ABANDONED]), max_size=4), st.data(), NUMBERS)
+@examples(60)
+def oracle_shed_rows(
+    keys: list[list[list[int]]], script: list, schedule: list[str], data: st.DataObject, numbers: list[int]
+) -> None:
+    with rescaled(numbers):
+        shed.oracle_without_windows_results_are_those_of_the_rows_that_are_let_in.hypothesis.inner_test(
+            keys, script, schedule, data
+        )
+
+
+@given(window_cases(faults=EXACT, windows=shrunk.WINDOWS, star_only=True), shrunk.MEMORY, NUMBERS)
+@examples(60)
+def oracle_shortened_windows(case: WindowCase, memory: str, numbers: list[int]) -> None:
+    with rescaled(numbers):
+        shrunk.oracle_partitions_together_give_no_more_than_there_is.hypothesis.inner_test(case, memory)
+
+
 @given(st.data(), cases(star_only=True), st.integers(0, 10**6), NUMBERS, FAULTS)
 @examples(150)
 def oracle_trees(data: st.DataObject, case: Case, seed: int, numbers: list[int], faults: tuple[str, ...]) -> None:
     overflow = data.draw(overflowing(star_only=True).map(lambda drawn: drawn[1])) if data.draw(st.booleans()) else {}
     with rescaled(numbers):
         assert tree_rows(with_schedule(case, faults), seed, **overflow) == duckdb_rows(case)
+
+
+@pytest.mark.parametrize(
+    "name", ["uniform", "skewed", "strings", "windows in time", "shed", "shed, windows", "passing by", "shrunk"]
+)
+@pytest.mark.parametrize("numbers", [(2, 4, 1, 3), (1, 5)], ids=str)
+def oracle_estimates_are_within_the_tolerance(
+    name: str, numbers: tuple[int, ...], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The sample goes along, with what it knows of rows that are not there any more."""
+    monkeypatch.setattr("tests.scripted.CHUNK_ROWS", CHUNK_ROWS)
+    with rescaled(numbers):
+        for metric, estimate, truth in compared(estimated.KINDS[name], 1, tmp_path):
+            assert abs(estimate - truth) < estimated.TOLERANCE, f"{metric} says {estimate}, {truth:.4f} is true"
