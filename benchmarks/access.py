@@ -7,10 +7,10 @@
     run       as in docs/performance.md: ten rows per micro-batch against a window of a million rows
     paper     the paper's own structures, a tuple at a time: weights of this machine, crossovers over the number of keys
 
-Each prints its figures, writes them as CSV and PNG, and checks what should hold; the exit code is 1 if that fails. The
-first three drive the real reader, tasks and store, as Spark does, with all ways in turn, batch by batch, so that what
-disturbs one disturbs the others; that all give the same results is checked too. `windows` and `joins` count what
-arrivals take, which is to insert and to probe; `run` all that a micro-batch does. `python -m benchmarks.paper --only
+Each prints its figures, writes them as CSV and PNG, and checks what should hold. The exit code is 1 if a check fails.
+The first three drive the real reader, tasks and store, as Spark does. They take all ways in turn, batch by batch, so
+that a disturbance hits all of them, and check that all give the same results. `windows` and `joins` measure the time of
+arrivals, which insert and probe. `run` measures whole micro-batches. `python -m benchmarks.paper --only
 kang2,kang4,kang5,kang6,kang7` has the paper's figures in virtual time, which repeat exactly; these do not.
 """
 
@@ -120,8 +120,8 @@ def compare(
 ) -> dict[str, float]:
     """Milliseconds of the processor per micro-batch with full windows, for each way; all give the same results.
 
-    Of arrivals alone, or of the whole batch. The best of some rounds, each of as many batches as expired rows
-    leave in three times: what disturbs only adds.
+    Of arrivals alone, or of the whole batch. It is the best of some rounds, since disturbances only add time. A round
+    is as long as it takes to drop expired rows three times.
     """
     cache.of_worker().clear()
     runs = {name: batches(rates, window, KEYS, access, **options) for name, access in ways.items()}

@@ -6,7 +6,7 @@ tick, so that a result says which files it was made of.
 
 The writer links a file to its place at its time: the whole file appears at once, and what that costs does not depend on
 its size. It runs in a process of its own (`python -m benchmarks.arrivals`), so that it keeps time while an engine is
-busy, and says when each file came. It does not wait for anybody: a slow engine gets no less to do.
+busy, and says when each file came. It waits for no engine: a slow one gets no less to do.
 """
 
 from __future__ import annotations

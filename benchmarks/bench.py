@@ -150,7 +150,7 @@ def _parser() -> argparse.ArgumentParser:
     add("--rocksdb", action="store_true", help="Spark's own joins with the RocksDB state store as well")
     add("--spark-one-batch", action="store_true", help="Spark's own joins without a per-trigger limit as well")
     add("--forkless-checkpoints", action="store_true", help="Spark's own joins without a fork per file as well")
-    add("--partitions", type=int, help="mjoin's option of that name (default: left out)")
+    add("--partitions", type=int, help="mjoin's option of that name (default: not set)")
     add("--no-jar", dest="jar", action="store_false", help="mjoin in Python alone, without its jar in the session")
     add("--unix-sockets", action="store_true", help="mjoin with Unix domain sockets between Spark and Python")
     add("--memory", help="mjoin with its option of that name as well, to see it overflow")

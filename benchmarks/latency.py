@@ -12,7 +12,7 @@ single pause is not taken for a trend; and it has to do so in each of `--tries` 
 file says so: the machine was too busy to measure.
 
 Results that are missing in the end count with the time that they had waited by then, which is less than they take.
-Nothing leaves the state, with either: there are no windows and no watermarks. The exit code is 1 when a result comes
+Neither drops rows from its state: there are no windows and no watermarks. The exit code is 1 when a result comes
 twice.
 """
 
@@ -240,7 +240,7 @@ def _seconds(value: float | None) -> str:
 
 
 def write(found: Sequence[Latency], facts: dict[str, object], options: argparse.Namespace) -> None:
-    """After every run, so that an interrupted one leaves what it has."""
+    """After every run, so that an interrupted one keeps what it has."""
     content = {
         "seconds": options.seconds,
         "warm-up": options.warm_up,

@@ -10,8 +10,8 @@ processor, the least of all runs.
     bytes in memory    accounted for a row, without indexes
     bytes on disk      of a row in segments as commits write them, in the table clustered by bucket
     rows held          of all inputs, when a budget of 16 MiB is first reached
-    arrival            rows arrive and are joined, all in memory, and the join may let them leave
-    pass               `flush=coordinated` has let them leave in a tenth of the memory; one pass gives the rest
+    arrival            rows arrive and are joined, all in memory, and the join may evict them
+    pass               `flush=coordinated` has evicted them in a tenth of the memory; one pass emits the rest
     load               the state after that is read from disk
 """
 
@@ -24,6 +24,7 @@ import subprocess
 import sys
 import tempfile
 import time
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -36,7 +37,7 @@ QUERY = "SELECT a.k, a.v AS x, b.v AS y, c.v AS z FROM a JOIN b ON a.k = b.k JOI
 KINDS = {"integers": pa.int64(), "strings": pa.string()}
 BATCH = 10_000
 BUDGET = 16 << 20
-LITTLE = 12  # bytes of memory for each row of an input where most of them leave it: about a tenth
+LITTLE = 12  # bytes of memory for each row of an input where most are evicted: about a tenth
 FIGURES = {
     "bytes in memory": "{:.1f}",
     "bytes on disk": "{:.1f}",
@@ -129,12 +130,12 @@ class _Join:
         schema = pa.schema([("k", KINDS[kind]), ("v", pa.int64())])
         options = Options.parse({"query": QUERY, **{f"source.{name}.format": "arrow" for name in "abc"}})
         spec, tree = plan_join(options, [schema] * 3), (0, 1, 2)
-        self.layout = lambda of: layout(spec, of)
-        self.state = PartitionState.empty(tree, self.layout(tree), {}, tracked=True)
+        self.spec = spec
+        self.state = PartitionState.empty(tree, layout(spec, tree), {}, tracked=True)
         self.store, self.counts = StateStore(str(directory), 0), BatchCounts([0] * 3)
         self.overflow = Overflow(memory, "coordinated", blocking_rows=0, fuel_bytes=1 << 40)
         plan = Plan(tree, overflow=self.overflow)
-        self.pipeline = Pipeline(self.state, self.store, plan, 1, "x", self.counts, lambda: 0.0, lambda state: None)
+        self.pipeline = Pipeline(self.state, plan, self.store.draft(1, "x"), self.counts, lambda: 0.0)
         self.rows, self.schema, self.results, self.version = rows, schema, 0, 1
 
     def arrive(self, until_flushed: bool = False) -> float:
@@ -169,8 +170,11 @@ class _Join:
         self.version += 1
 
     def load(self) -> float:
+        from spark_mjoin.engine.loading import load
+
         started = time.process_time()
-        loaded = self.store.load(self.layout, self.state.tree, self.version, {}, tracked=True)
+        roomy = replace(self.overflow, memory_bytes=None)
+        loaded = load(self.store, self.spec, self.state.tree, self.version, {}, roomy)
         seconds = time.process_time() - started
         if [table.rows for table in loaded.root.tables] != [table.rows for table in self.state.root.tables]:
             raise SystemExit("a loaded state has other rows in memory")

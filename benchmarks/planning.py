@@ -94,7 +94,7 @@ def measure(
 
 
 def publish(state: Path, offset: dict[str, Any], committed: Manifest, partitions: int) -> None:
-    """What all tasks of a batch leave behind for the driver."""
+    """The manifests that all tasks of a batch commit for the driver."""
     text = replace(committed, version=offset["version"], positions=offset["positions"]).text()
     contents = checked_json.with_checksum(text)
     for partition in range(partitions):

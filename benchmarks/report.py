@@ -238,7 +238,7 @@ def markdown_table(header: Sequence[str], body: Sequence[Sequence[str]]) -> list
 
 
 def write(results: Results, out: Path) -> None:
-    """results.json and results.md; called after every engine, so that an interrupted run leaves what it has."""
+    """results.json and results.md; called after every engine, so that an interrupted run keeps what it has."""
     out.mkdir(parents=True, exist_ok=True)
     content = {
         "scale": results.scale,

@@ -4,11 +4,11 @@
     python -m benchmarks.scheduling --workload news
     python -m benchmarks.scheduling --workload windows --window 10000 --keys 100000
 
-One micro-batch with all rows of a workload, in Arrow batches as the file sources give them, joined by the pipeline of
-a task: no Spark, no files but those that rows leave memory to. Time is the process's own (user and system), so that
-others on the machine count less. Prints the best of the repeats, and after which share of the time, and of the rows, a
-tenth and half of the results were out. `news` is a one-to-many join with punctuations, by which rows leave; `windows`
-joins two inputs with windows in rows.
+The pipeline of a task joins all rows of a workload in one micro-batch, in Arrow batches as the file sources deliver
+them. There is no Spark, and there are no files but those that rows are evicted to. Time is the process's own (user and
+system), so that other processes count less. It prints the best of the repeats, and after which fraction of the time,
+and of the rows, a tenth and half of the results were emitted. `news` is a one-to-many join with punctuations, by which
+rows are dropped; `windows` joins two inputs with windows in rows.
 """
 
 from __future__ import annotations
@@ -18,7 +18,6 @@ import tempfile
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from functools import partial
 
 import numpy as np
 import pyarrow as pa
@@ -29,10 +28,9 @@ from spark_mjoin.config import Options
 from spark_mjoin.config.settings import PURGE_EVERY
 from spark_mjoin.counts import BatchCounts
 from spark_mjoin.driver.scheduling import QUOTA_ROWS, SMALL_QUOTA_ROWS
-from spark_mjoin.engine import schedule as schedules
 from spark_mjoin.engine.feed import Piece, numbered
 from spark_mjoin.engine.pipeline import Pipeline
-from spark_mjoin.engine.retention import promises
+from spark_mjoin.engine.schedule import Turns, clusters
 from spark_mjoin.model import IN_STEP, Expiry, JoinSpec, Purging, Schedule
 from spark_mjoin.plan import Overflow, Plan
 from spark_mjoin.quantities import parse_bytes
@@ -56,7 +54,7 @@ class Found:
     most_rows: int  # in memory, after an Arrow batch
 
     def when(self, share: float) -> str:
-        """After which part of the time and of the rows a share of the results was out."""
+        """After which part of the time and of the rows a fraction of the results was emitted."""
         wanted = share * self.results[-1][2]
         at, taken, _ = next(sample for sample in self.results if sample[2] >= wanted)
         return f"{at / self.seconds:.0%}, {taken / self.rows:.0%}"
@@ -147,18 +145,17 @@ def run(spec: JoinSpec, inputs: Inputs, schedule: Schedule, memory: int | None) 
     tracked = limit is not None or spec.forgetful
     state = PartitionState.empty(tree, trees.layout(spec, tree), {}, tracked)
     counts, taken, most = BatchCounts([0] * len(inputs)), [0], [0]
-    awaited = partial(promises.awaited, state.root) if spec.promising else None
 
     def arriving() -> Iterator[Piece]:
         pieces = [numbered(spec, number, batches) for number, batches in enumerate(inputs)]
-        for piece in schedules.merge(schedule, pieces, 1, awaited, schedules.clusters(spec), counts, rows):
+        for piece in pipeline.taking_turns(Turns(schedule, pieces, 1, clusters(spec), rows)):
             taken[0] += piece.size
             yield piece
             most[0] = max(most[0], sum(table.rows for table in state.root.tables))
 
     with tempfile.TemporaryDirectory() as place:
         store = StateStore(place, 0, None)
-        pipeline = Pipeline(state, store, plan, 1, "run", counts, time.perf_counter, lambda state: None)
+        pipeline = Pipeline(state, plan, store.draft(1, "run"), counts, time.perf_counter)
         out, results = 0, []
         began = time.process_time()
         for batch in pipeline.arrivals(arriving(), side_by_side=rows):

@@ -90,7 +90,7 @@ def markdown(found: list[Measurement], facts: dict[str, object], scale: float) -
 
 
 def write(found: list[Measurement], facts: dict[str, object], options: argparse.Namespace) -> None:
-    """After every engine, so that an interrupted run leaves what it has."""
+    """After every engine, so that an interrupted run keeps what it has."""
     options.out.mkdir(parents=True, exist_ok=True)
     measurements = [asdict(it) | {"seconds": it.seconds, "peak": it.peak} for it in found]
     content = {"scale": options.scale, "machine": facts, "measurements": measurements}
@@ -109,7 +109,7 @@ def _parser() -> argparse.ArgumentParser:
     add("--timeout", type=float, default=900.0, help="seconds after which one engine on one shape is given up")
     add("--no-verify", dest="verify", action="store_false", help="skip the untimed runs that compare the rows")
     add("--no-jar", dest="jar", action="store_false", help="mjoin in Python alone, without its jar in the session")
-    add("--partitions", type=int, help="mjoin's option of that name (default: left out)")
+    add("--partitions", type=int, help="mjoin's option of that name (default: not set)")
     add("--mjoin-memory", default="1g", help="spark.driver.memory for mjoin")
     add("--spark-memory", default="6g", help="spark.driver.memory for Spark's own joins")
     add(

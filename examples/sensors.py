@@ -1,8 +1,8 @@
 """Sensors that measure at the same time in the same place: a key of several columns, one of them computed.
 
 Temperature comes as JSON, humidity as CSV, power as Parquet. They report at different seconds, so the join is on the
-minute (`date_trunc`) and the site. Files arrive while the query runs; a combination comes out when its last reading is
-there. The projection computes what an alert needs.
+minute (`date_trunc`) and the site. Files arrive while the query runs. The join emits a combination when its last
+reading is there. The projection computes what an alert needs.
 """
 
 import json
@@ -91,7 +91,7 @@ def run(spark: SparkSession, work: Path) -> None:
         print(f"minutes {minutes.start} to {minutes.stop - 1}: {', '.join(sensors)} arrived, {found} results so far")
     query.stop()
     spark.table("readings").orderBy("minute", "site").show(truncate=False)
-    # One of the twelve power readings is NULL: the WHERE clause leaves it out.
+    # One of the twelve power readings is NULL: the WHERE clause excludes it.
     if spark.table("readings").count() != 11:
         sys.exit("this should have been 11 results")
 

@@ -1,10 +1,10 @@
 """Compiles the jar with plain javac against the jars of an installed pyspark: `python jvm-shim/build.py`.
 
-The jar goes to spark_mjoin/jars/, from where the wheel takes it and `spark_mjoin.jar_path()` finds it. It carries a
+The jar is written to spark_mjoin/jars/, where the wheel takes it and `spark_mjoin.jar_path()` finds it. It carries a
 digest of its sources, so it is built again only when they have changed. The same jar serves every Spark version that
 is claimed; `make test-matrix` runs it on each.
 
-Without a JDK or without pyspark nothing is built, and the reason is said: the source then works without the jar.
+Without a JDK or without pyspark it builds nothing and says why: the source then works without the jar.
 """
 
 from __future__ import annotations

@@ -3,14 +3,16 @@
     BatchCounts ──> Taken, Held     what the planner learns from (evidence)
                └──> Done, Standing  what people read besides (metrics)
 
-`Done` is what the batch did, so it can be added up over partitions, and is nothing where a batch does nothing.
-`Standing` is how things are after it, and holds on until the next one.
+`Done` is what the batch did. It can be added up over partitions, and is zero where a batch does nothing. `Standing` is
+how things are after the batch. It is valid until the next one.
 """
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
+from enum import Enum
 from typing import Protocol, Self, TypeVar
 
 from spark_mjoin.evidence import Held, Taken, WorkCounts
@@ -25,7 +27,7 @@ Counted = TypeVar("Counted", bound=_Sized)
 
 
 class Summed:
-    """Figures that are added up one by one."""
+    """Figures that are added up field by field."""
 
     def __add__(self, other: Self) -> Self:
         return type(self)(
@@ -53,20 +55,46 @@ class Evicted(Summed):
     bytes: int = 0
 
 
+class Reason(Enum):
+    """Why a row leaves for good, or never comes into the state."""
+
+    LATE = "late"  # behind the watermark of its input
+    SHED = "shed"  # not let in, as the join cannot keep up
+    PASSED = "passed"  # it met what was there, and is not kept for lack of memory
+    UNMATCHED = "unmatched"  # it met what was there, and nothing that comes can match it
+    EXPIRED = "expired"  # outside its window for all that can still come
+    PURGED = "purged"  # the inputs' promises have made it useless
+    SHRUNK = "shrunk"  # inside its window, and dropped for lack of memory
+
+
+class Departures(Counter[Reason]):
+    """How many rows have departed in a batch, by the reason."""
+
+    def dropped(self) -> Dropped:
+        """The same as people read it."""
+        return Dropped(
+            late=self[Reason.LATE],
+            shed=self[Reason.SHED] + self[Reason.PASSED],
+            purged=self[Reason.EXPIRED] + self[Reason.PURGED],
+            unmatched=self[Reason.UNMATCHED],
+            shrunk=self[Reason.SHRUNK],
+        )
+
+
 @dataclass(frozen=True)
 class Dropped(Summed):
-    """Rows that left for good, or never came into the state, by the reason."""
+    """Rows that were dropped, or were never stored, by what people want to know of the reason."""
 
     late: int = 0
     shed: int = 0
     purged: int = 0
-    unmatched: int = 0  # that arrived and were never stored, since nothing that comes can match them
+    unmatched: int = 0  # that arrived and were never stored, since no row to come can match them
     shrunk: int = 0
 
 
 @dataclass(frozen=True)
 class Promised(Summed):
-    punctuations: int = 0  # that arrived; every partition gets all, and each is counted by one
+    punctuations: int = 0  # that arrived; every partition gets all, and one partition counts each
     broken: int = 0
     forgotten: int = 0  # keys and ranges of keys, because there was no room for more
 
@@ -91,9 +119,9 @@ class Done(Summed):
     dropped: Dropped = Dropped()
     promised: Promised = Promised()
     recall: Recall = Recall()
-    rows_waited: int = 0  # that others of their input overtook
-    peak_bytes: int = 0  # the most that was accounted for at any time
-    cache_hits: int = 0  # 1 when the state was there in the worker, as the batch needs it
+    rows_waited: int = 0  # that other rows of their input overtook
+    peak_bytes: int = 0  # the most bytes at any time
+    cache_hits: int = 0  # 1 when the worker had the state that the batch needs
     rows_taken_over: int = 0  # from the partitions that there were before, when their number has changed
 
 
@@ -104,9 +132,9 @@ class Standing:
     disk_bytes: int = 0
     sample_bytes: int = 0  # of the sample that estimates are made from
     rows_deferred: int = 0
-    expected_results: float = 0.0  # what the rows so far are expected to give in all
+    expected_results: float = 0.0  # results that are expected of all rows so far
     windows: tuple[tuple[int, bool], ...] = ()  # effective, and whether in rows; none: as given
-    fractions: tuple[float, ...] = ()  # per input, how much of it was let in
+    fractions: tuple[float, ...] = ()  # per input, how much of it was admitted
     kept_weights: tuple[float, ...] = ()  # per input, its rows in the state as if nothing had been shed
 
 
@@ -115,7 +143,7 @@ class PhaseCounts:
     """What one phase does in one batch."""
 
     rows: int = 0  # results
-    seconds: float = 0.0  # without the time that it waited for results to be taken
+    seconds: float = 0.0  # without the time in which Spark took results
     peak_bytes: int = 0  # the most that its own tables needed, besides the rows in memory
     work: WorkCounts = field(default_factory=WorkCounts)
 
@@ -144,9 +172,9 @@ class BatchCounts:
     disk_to_memory: PhaseCounts = field(default_factory=PhaseCounts)
     disk_to_disk: PhaseCounts = field(default_factory=PhaseCounts)
     below: dict[int, WorkCounts] = field(default_factory=dict)  # of arrivals, per operator of the plan under the root
-    purging: WorkCounts = field(default_factory=WorkCounts)  # of looking through rows and moving those that stay
+    purging: WorkCounts = field(default_factory=WorkCounts)  # of checking rows and moving those that stay
     evicted: Evicted = Evicted()
-    dropped: Dropped = Dropped()
+    departures: Departures = field(default_factory=Departures)
     promised: Promised = Promised()
     recall: Recall = Recall()
     rows_waited: int = 0
@@ -159,6 +187,10 @@ class BatchCounts:
     @property
     def phases(self) -> tuple[PhaseCounts, PhaseCounts, PhaseCounts]:
         return self.memory_to_memory, self.disk_to_memory, self.disk_to_disk
+
+    @property
+    def dropped(self) -> Dropped:
+        return self.departures.dropped()
 
     @property
     def rows_out(self) -> int:

@@ -1,7 +1,7 @@
 """Every error that a user of the source can meet.
 
-Each message names the option and the alias it is about, says what is wrong, and what to do. The classes exist
-so that tests and callers can tell the kinds apart; users read the message, since Spark shows only that.
+Each message names the option and the alias, says what is wrong, and says what to do. Tests and callers tell errors
+apart by their classes. Users read only the message, since Spark shows nothing else.
 """
 
 from __future__ import annotations
@@ -31,11 +31,11 @@ class StateError(MJoinError):
 
 
 class MemoryBudgetError(MJoinError):
-    """The resident state does not fit `memory` and `overflow` is `fail`."""
+    """The state in memory does not fit `memory`, and `overflow` is `fail`."""
 
 
 class PromiseError(MJoinError):
-    """A source has delivered a row that it had promised not to, and `verifyConstraints` is `fail`."""
+    """A source has delivered a row that it had promised not to deliver, and `verifyConstraints` is `fail`."""
 
 
 class JarError(MJoinError):

@@ -1,8 +1,8 @@
 """What the planner learns from: what probes have seen, and how a batch went.
 
-A task counts its work in a `WorkCounts`. What probes saw becomes part of the state, where older batches count less:
-`Edges` while a task counts, `Edge` in a manifest. `Taken` and `Held` are what a manifest says besides, about the batch
-that made it and about the state after it. All of it is counted by tasks, and every decision of the driver rests on it.
+A task counts its work in a `WorkCounts`. What probes saw becomes part of the state, where older batches count less: it
+is an `Edges` while a task counts, and an `Edge` in a manifest. `Taken` says what the batch of a manifest did, and
+`Held` what the state has after it. Tasks count all of it, and every decision of the driver rests on it.
 
 Not covered: what only people read (`counts`, `metrics`).
 """
@@ -11,6 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
+from functools import cache
 from typing import NamedTuple
 
 Context = tuple[int, frozenset[int], int]  # of a probe: the arriving input, the inputs bound before it, the one probed
@@ -27,7 +28,7 @@ class EdgeCounts:
     chunks: float = 0  # times that some combinations probed together
 
     def add(self, other: EdgeCounts, share: float = 1.0) -> None:
-        """Add counts, or a share of them."""
+        """Add counts, or a fraction of them."""
         self.probes += share * other.probes
         self.matches += share * other.matches
         self.candidates += share * other.candidates
@@ -42,7 +43,7 @@ class Edge(NamedTuple):
     """The same in a manifest, where nobody adds to it."""
 
     origin: int
-    bound: tuple[int, ...]  # ascending
+    bound: int  # a bit for each, the lowest for input 0
     target: int
     probes: float
     matches: float
@@ -54,12 +55,23 @@ class Edge(NamedTuple):
 def kept_edges(edges: Mapping[Context, EdgeCounts]) -> tuple[Edge, ...]:
     """Counts for a manifest, in the order that every manifest has."""
     entries = sorted(edges.items(), key=lambda entry: rank(entry[0]))
-    return tuple(Edge(*rank(context), c.probes, c.matches, c.candidates, c.kept, c.chunks) for context, c in entries)
+    return tuple(edge_of(context, counts) for context, counts in entries)
+
+
+def edge_of(context: Context, counts: EdgeCounts) -> Edge:
+    origin, bound, target = context
+    bits = sum(1 << each for each in bound)
+    return Edge(origin, bits, target, counts.probes, counts.matches, counts.candidates, counts.kept, counts.chunks)
 
 
 def edges_of(kept: Iterable[Edge]) -> Edges:
     """Counts of a manifest, to be added to."""
-    return {(o, frozenset(bound), t): EdgeCounts(*counts) for o, bound, t, *counts in kept}
+    return {(origin, inputs_of(bound), target): EdgeCounts(*counts) for origin, bound, target, *counts in kept}
+
+
+@cache
+def inputs_of(bits: int) -> frozenset[int]:
+    return frozenset(each for each in range(bits.bit_length()) if bits >> each & 1)
 
 
 def rank(context: Context) -> tuple[int, tuple[int, ...], int]:
@@ -133,7 +145,7 @@ class Held:
     memory_bytes: int = 0  # of these
     input_bytes: tuple[int, ...] = ()  # per input, of its rows in memory
     kept_rows: tuple[int, ...] = ()  # per input, rows in the state
-    least_fractions: tuple[float, ...] = ()  # per input, by which a row in the state was let in
+    least_fractions: tuple[float, ...] = ()  # per input, with which a row in the state was admitted
     purge_pending: bool = False  # whether rows are to be looked through when there is time
 
 

@@ -4,12 +4,13 @@ A location means what it means to Spark, whose rules are those of Hadoop's `Path
 
     [scheme:][//authority]path      a scheme ends at a colon before the first slash, an authority at the next slash
 
-Everything behind that is the path, as it is written: `%41` and `+` are not decoded, and `#` and `?` end nothing. It is
-normalised as text: `//` is one slash, `.` and `..` are resolved, a slash at the end does not count. A relative path
-begins in the working directory of the driver, and has no scheme: `in:1` is an error, and `./in:1` a name with a colon.
+Everything behind that is the path. It stands as it is written: `%41` and `+` are not decoded, and `#` and `?` are
+ordinary characters. It is normalised as text: `//` is one slash, `.` and `..` are resolved, a slash at the end does not
+count. A relative path begins in the working directory of the driver, and has no scheme: `in:1` is an error, and
+`./in:1` a name with a colon.
 
-A plain path or `file:` location is local; any other goes to pyarrow's own file systems (s3, gs, hdfs, ...) and, where
-pyarrow has none for the scheme, to fsspec. Hadoop's names of object stores (s3a, s3n) are understood.
+A plain path or `file:` location is local. pyarrow's own file systems (s3, gs, hdfs, ...) open any other, and fsspec
+where pyarrow has none for the scheme. Hadoop's names of object stores (s3a, s3n) are understood.
 
 Not covered: `fs.defaultFS`. A plain path is local even where Hadoop's configuration says otherwise.
 """
@@ -29,7 +30,7 @@ _HADOOP_SCHEMES = {"s3a": "s3", "s3n": "s3"}
 _SCHEME = re.compile(r"[A-Za-z][A-Za-z0-9+.\-]*")
 _PLAIN = re.compile(r"[A-Za-z0-9\-._~/:@!$&'()+,;=]*")  # what means itself in the path of every URI
 _CUT_SHORT = re.compile(r"[^@]*:(?!\d{1,5}$)[^@]+")  # user info that a slash ends before its @; no host with a port
-_CHAINED = "::"  # of fsspec: `simplecache::s3://…`, which only fsspec can read
+_CHAINED = re.compile(rf"(?:{_SCHEME.pattern}::)+{_SCHEME.pattern}://")  # `simplecache::s3://…`: only for fsspec
 
 
 def split(location: str) -> tuple[str | None, str | None, str]:
@@ -58,7 +59,7 @@ def _has_drive(location: str) -> bool:
 
 def local_path(location: str) -> str | None:
     """The absolute path of a local location; None when it is on another file system. ValueError when it is none."""
-    if _CHAINED in location.partition("/")[0]:
+    if _CHAINED.match(location):
         return None
     scheme, authority, path = split(location)
     if scheme not in (None, "file"):
@@ -97,14 +98,14 @@ def connect(location: str) -> tuple[Any, str, Any]:
 
     ValueError, OSError or ImportError when there is none for its scheme.
     """
-    if _CHAINED in location.partition("/")[0]:
+    if _CHAINED.match(location):
         return _open(location)
     scheme, authority, path = split(location)
     assert scheme is not None
     if authority is not None and _CUT_SHORT.fullmatch(authority) and "@" in path:
         raise ValueError("a slash in the user info of a URI is written %2F")  # or libraries would quote half of a key
     path = posixpath.normpath("/" + path.lstrip("/"))
-    # What could mean something in a URI is no part of the one that a file system is opened with.
+    # The URI that opens the file system must not have characters with a meaning in URIs.
     match = _PLAIN.match(path)
     plain = path if match is None or match.end() == len(path) else path[: path.rindex("/", 0, match.end())]
     host = "" if authority is None else f"//{authority}"

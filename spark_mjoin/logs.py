@@ -1,8 +1,8 @@
 """What the package logs inside Spark's processes: warnings, or more where SPARK_MJOIN_LOG names a level, such as INFO.
 
-Plans are made in a Python process that Spark starts for each query, and batches run in others: `logging` in the
-application has no influence on them. What they write to standard error Spark passes on, to that of the driver's JVM or
-of the executor's. So a variable in the environment in which these are started is the way to ask for more.
+Spark starts a Python process that plans the batches of a query, and others that run them. `logging` in the application
+has no influence on these processes. Spark passes their standard error on to that of the driver's JVM or of the
+executor's. So an environment variable of these processes sets the level.
 
 Imported by `reader`, which every one of these processes imports.
 """

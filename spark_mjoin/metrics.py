@@ -1,7 +1,7 @@
 """The names under which people see what the join counts.
 
-`report` turns the manifests of all partitions at one version into the metric names of the contract (strings,
-camelCase), the same whichever way they reach the user.
+`report` turns the manifests of all partitions at one version into metrics: documented names in camelCase, and values
+that are strings. They are the same whichever way they reach the user.
 """
 
 from __future__ import annotations
@@ -17,10 +17,10 @@ from spark_mjoin.state.manifest import Manifest
 
 @dataclass(frozen=True)
 class Shown:
-    """What is shown besides what manifests say; None where nobody knows."""
+    """What metrics show beyond the manifests; None where it is not known."""
 
     memory_bytes: int | None = None  # the budget
-    seconds: float | None = None  # in which the batch's input arrived, for rates
+    seconds: float | None = None  # in which the input of the batch arrived, for rates
     plan: str | None = None  # the tree of joins in words
     access: Mapping[str, str] | None = None  # per alias how its rows reach the others
     scheduling: tuple[str, str] | None = None  # the order of inputs, and of the rows of each
@@ -109,7 +109,7 @@ def _rows(manifests: Sequence[Manifest]) -> dict[str, str]:
 
 
 def _of_input(number: int, alias: str, manifests: Sequence[Manifest]) -> dict[str, str]:
-    """How much of an input was let in, and how long its window is where that is not as given."""
+    """How much of an input was admitted, and how long its window is where it may be shortened."""
     fractions = next((m.standing.fractions for m in manifests if m.standing.fractions), None)
     out = {f"{alias}AdmittedFraction": f"{1.0 if fractions is None else fractions[number]:.4f}"}
     if shrunk := [m.standing.windows[number] for m in manifests if m.standing.windows]:
@@ -119,7 +119,7 @@ def _of_input(number: int, alias: str, manifests: Sequence[Manifest]) -> dict[st
 
 
 def _recall(results: Recall, manifests: Sequence[Manifest]) -> float:
-    """Results of arrivals, of those that there would be if nothing was lost; without results, of one that may come."""
+    """Results of arrivals, over those without loss; where there are none, the recall that a result would have."""
     if results.completed + results.lost:
         return results.completed / (results.completed + results.lost)
     rows = [sum(of) for of in zip(*(m.held.kept_rows for m in manifests if m.held.kept_rows), strict=True)]
@@ -128,7 +128,7 @@ def _recall(results: Recall, manifests: Sequence[Manifest]) -> float:
 
 
 def idle(manifest: Manifest) -> Manifest:
-    """A manifest as if its batch had done nothing: for a partition that a later batch has left as it was."""
+    """A manifest as if its batch had done nothing: for a partition that a later batch did not change."""
     return replace(manifest, taken=manifest.taken.idle(), done=Done())
 
 
@@ -138,7 +138,7 @@ def summable(metrics: Mapping[str, str]) -> dict[str, int]:
 
 
 def lag(behind: Sequence[int]) -> dict[str, str]:
-    """How far the sources are behind what is there, each in its own unit, under the names of Spark's Kafka source."""
+    """How much input is not read yet, in units of each source, under the names of Spark's Kafka source."""
     if not behind:
         return {}
     return {

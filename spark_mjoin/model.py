@@ -1,7 +1,8 @@
 """The vocabulary of the join, as plain frozen data.
 
-Nothing here computes: options become these types once (`config`, `query`), and every other layer takes them as they
-are. All of it pickles, since a `JoinSpec` travels to executors in each partition. What holds secrets does not print.
+Nothing here computes. Options become these types once (`config`, `query`), and every other layer takes them as they
+are. All types can be pickled, since a `JoinSpec` travels to executors in each partition. Types that hold secrets do not
+print them.
 
 An input is a use of a source in the query; a self-join has two inputs on one source. Inputs are numbered as the query
 names them, and every number called `input` is such an index.
@@ -167,7 +168,7 @@ class InputSpec:
 
     @property
     def promising(self) -> bool:
-        """Whether anything is known about rows that do not come any more."""
+        """Whether the input makes key promises."""
         return bool(self.punctuations or self.unique or self.clustered or self.ordered)
 
 
@@ -212,7 +213,7 @@ class JoinSpec:
 
     @property
     def windowed(self) -> bool:
-        """Whether rows of some input ever stop to count."""
+        """Whether some input has a window."""
         return any(input.window is not None for input in self.inputs)
 
     @property
@@ -222,12 +223,12 @@ class JoinSpec:
 
     @property
     def promising(self) -> bool:
-        """Whether some input makes promises about rows to come, by which rows of others leave the state."""
+        """Whether some input makes key promises, by which the join drops rows of others."""
         return any(input.promising for input in self.inputs)
 
     @property
     def forgetful(self) -> bool:
-        """Whether rows may leave the state for good."""
+        """Whether the join may drop rows."""
         return self.windowed or self.promising
 
     @property
@@ -269,7 +270,7 @@ class ProbeStep:
     classes: tuple[int, ...]
     suppliers: tuple[int, ...]  # for each class, a bound input that has its value
     residuals: tuple[int, ...]  # predicates (indexes into JoinSpec.residuals) that can be decided after this step
-    scan: bool = False  # the target's rows go through a small hash of the probing ones, instead of being looked up
+    scan: bool = False  # a small index of the probing rows is made, and the target's rows are looked up in it
 
 
 @dataclass(frozen=True)
@@ -307,7 +308,7 @@ class OperatorSpec:
 
 @dataclass(frozen=True)
 class Expected:
-    """What the user expects of the inputs, by the aliases of sources; the planner's before there are counts."""
+    """What the user expects of the inputs, by the aliases of sources. The planner uses it before there are counts."""
 
     rates: tuple[tuple[str, float], ...] = ()  # rows per second
     selectivities: tuple[tuple[str, str, float], ...] = ()  # of two sources, in the order of their names
@@ -315,29 +316,29 @@ class Expected:
 
 @dataclass(frozen=True)
 class Settings:
-    """How the join runs; nothing but overflow changes the result, and only where it says so."""
+    """How the join runs. Nothing but `overflow` changes the result, and only with 'shed' and 'shrink'."""
 
     partitions: int = 1
-    memory_bytes: int | None = None  # budget of the resident state over all partitions
+    memory_bytes: int | None = None  # budget of the state in memory over all partitions
     state_location: str | None = field(default=None, repr=False)
     overflow: str = "spill"  # what happens when the budget is reached
-    flush: str = "adaptive"  # which rows leave memory then
-    blocking_rows: int = 10_000  # a batch with fewer rows leaves time for disk work
+    flush: str = "adaptive"  # which rows are evicted then
+    blocking_rows: int = 10_000  # a batch with fewer rows has time for disk work
     fuel_bytes: int = 256 << 20  # how much disk work one batch does in a partition
     disk_share: float = 0.05  # bytes of disk work for each that arrives, where batches leave no time for more
     compression: str | None = None  # of segments
-    expiry: str = "lazy"  # when rows outside their window leave memory: as soon as possible, or many together
-    idle_seconds: float | None = None  # how long a source may give nothing and still hold the others' rows back
+    expiry: str = "lazy"  # when rows outside their window are dropped: as soon as possible, or many together
+    idle_seconds: float | None = None  # how long a source without new rows holds the others back
     plan: str | None = None  # the tree of joins that the user wants
-    goal: str = "rate"  # what to do well: results soon, or little memory
-    purge_every: int = 100  # punctuations after which rows that are not needed any more leave; 1: at once
-    verify: str = "off"  # what happens when a promise is broken: nothing, it is counted, or it is an error
+    goal: str = "rate"  # what to optimise: early results, or little memory
+    purge_every: int = 100  # punctuations after which useless rows are dropped; 1: at once
+    verify: str = "off"  # what happens when a key promise is broken: nothing, it is counted, or it is an error
     access: str | None = None  # how probes find their rows
-    max_delay: float | None = None  # seconds that a batch may take; rows are shed for it
-    min_recall: float | None = None  # of the results, that shedding leaves at the least
+    max_delay: float | None = None  # the delay limit: seconds that a batch may take
+    min_recall: float | None = None  # the fraction of the results that shedding keeps
     stream_scheduling: str = "auto"  # how the inputs of a batch take turns
     tuple_scheduling: str = "auto"  # in which order the rows of a turn come
-    quota_rows: int | None = None  # of a turn; None: as the planner thinks
+    quota_rows: int | None = None  # of a turn; None: chosen by the planner
     expected: Expected = Expected()
     shim: bool = False  # whether the jar is there: it asks for metrics when a batch is done, and takes tasks' reports
 
@@ -363,7 +364,7 @@ class DiskWork:
     operator: int = 0  # of the plan
 
 
-LAZY = 3  # rows in memory for each that has arrived, when it is time to look through them for expired ones
+LAZY = 3  # rows in memory for each that has arrived, when it is time to look for expired ones
 
 
 @dataclass(frozen=True)
@@ -371,15 +372,15 @@ class Expiry:
     """What is late in a batch and what can be dropped before it."""
 
     watermarks: tuple[int | None, ...]  # per input, the event time below which a row is late; None: not known yet
-    active: bool = False  # rows leave as soon as they can, not when a part of all can
+    active: bool = False  # rows are dropped as soon as possible, not many together
 
 
-PROMISES_SHARE = 4  # of `memory`, a quarter at the most is for what inputs have promised
+PROMISES_SHARE = 4  # of `memory`, a quarter at the most is for key promises
 
 
 @dataclass(frozen=True)
 class Purging:
-    """When rows leave that promises have made useless, whether promises are checked, and how many are remembered."""
+    """When useless rows are dropped, whether key promises are checked, and how many are remembered."""
 
     every: int  # punctuations
     verify: str = "off"
@@ -388,10 +389,10 @@ class Purging:
 
 @dataclass(frozen=True)
 class Room:
-    """The memory of a join that has no disk to go to."""
+    """The memory of a join that drops rows when memory is full, and evicts none."""
 
     memory_bytes: int  # of each partition
-    parts: tuple[float, ...] | None  # for the rows of each input; None: what comes when it is full only passes by
+    parts: tuple[float, ...] | None  # for the rows of each input; None: rows that come when it is full only probe
 
 
 IN_STEP = "in step"  # rows of a batch count as if they came one by one, in proportion to what each input has
@@ -399,7 +400,7 @@ IN_STEP = "in step"  # rows of a batch count as if they came one by one, in prop
 
 @dataclass(frozen=True)
 class Schedule:
-    """In which order a batch takes in the rows of its inputs (engine/schedule.py)."""
+    """In which order a batch takes the rows of its inputs (engine/schedule.py)."""
 
     streams: str = "sequential"  # or "priority", "random", IN_STEP
     order: tuple[int, ...] = ()  # the inputs, that of the highest priority first; empty: as the query names them

@@ -1,11 +1,11 @@
 """The plan of one batch: everything that was decided about how it runs, as frozen data, and its JSON.
 
-Decided on the driver and recorded with the batch (DESIGN, invariant 3): a replay must do the same, with whatever
-options the query is started then. It must flush at the same points, store the same intermediate results, and do the
-same disk work. A record without a plan means that all inputs are in one MJoin and everything stays in memory.
+The driver decides it and records it with the batch (DESIGN, invariant 3). A replay must do the same, even if the query
+has other options by then: flush at the same points, store the same intermediate results, and do the same disk work. A
+record without a plan means that all inputs are in one MJoin and everything stays in memory.
 
-One plan is for all partitions. What it says about memory is what each of them may have, so it is the same for all; the
-disk work is listed by partition, and a partition asks for its own.
+One plan is for all partitions. Its budget is that of each partition, and the same for all. Its disk work is listed by
+partition, and a partition asks for its own.
 """
 
 from __future__ import annotations
@@ -23,19 +23,19 @@ Orders = tuple[tuple[tuple[int, ...] | None, ...], ...]  # per operator and memb
 
 @dataclass(frozen=True)
 class Overflow:
-    """How a batch keeps to its memory with the help of a disk."""
+    """How a batch keeps within its memory by evicting rows to disk."""
 
-    memory_bytes: int | None  # of each partition; None: no limit any more, but there is disk work left
+    memory_bytes: int | None  # of each partition; None: no limit any more, but results are pending
     flush: str
     blocking_rows: int
     fuel_bytes: int
-    work: tuple[tuple[DiskWork, ...], ...] = ()  # of each partition; none: there is nothing to do
-    waiting: tuple[str, ...] = ()  # sources that are not read on, for the sake of disk work
-    earned: int = 0  # bytes of urgent disk work that arrivals have earned in a partition and that are left
+    work: tuple[tuple[DiskWork, ...], ...] = ()  # of each partition; empty: there is no disk work
+    waiting: tuple[str, ...] = ()  # sources that wait for disk work in this batch
+    earned: int = 0  # bytes of urgent disk work that arrivals have earned in a partition and that were not used
 
     @staticmethod
     def of(settings: Settings) -> Overflow:
-        """As the options say, before there is disk work."""
+        """What the options say, before there is disk work."""
         return Overflow(settings.share_bytes, settings.flush, settings.blocking_rows, settings.fuel_bytes)
 
     def work_of(self, partition: int) -> tuple[DiskWork, ...]:
@@ -65,23 +65,23 @@ class Plan:
     orders: Orders = ()
     overflow: Overflow | None = None  # how to keep to a budget; None: everything stays in memory
     expiry: Expiry | None = None  # None: no input has a window
-    purging: Purging | None = None  # None: no input promises anything
-    access: tuple[Access, ...] = ()  # per operator; none: no direction scans
-    admission: tuple[int, ...] | None = None  # per input, how much of WHOLE is let in; None: everything
-    room: Room | None = None  # None: no limit, or one that `overflow` has
+    purging: Purging | None = None  # None: no input makes key promises
+    access: tuple[Access, ...] = ()  # per operator; empty: no direction scans
+    admission: tuple[int, ...] | None = None  # per input, how much of WHOLE is admitted; None: everything
+    room: Room | None = None  # None: no limit, or that of `overflow`
     schedule: Schedule = Schedule()
     alike_since: int = 0  # the first version whose batch, and all since, had these watermarks and this admission
     routing: Routing = ALONE  # how rows are divided among partitions
     emits_pending: bool = False  # the batch emits all that is pending, however long it takes
 
     def after(self, before: Plan, version: int) -> Plan:
-        """This plan as that of the batch that makes `version`, next to one with the plan `before`."""
+        """This plan, as the plan of the batch that makes `version` and follows one with the plan `before`."""
         marks, marks_before = (None if p.expiry is None else p.expiry.watermarks for p in (self, before))
         same = marks == marks_before and self.admission == before.admission
         return replace(self, alike_since=before.alike_since if same else version)
 
     def for_partition(self, partition: int) -> Plan:
-        """The same plan without the disk work of others: every task carries it, and there may be hundreds of them."""
+        """The same plan without the disk work of other partitions: each of perhaps hundreds of tasks carries a plan."""
         if self.overflow is None or not any(self.overflow.work):
             return self
         work = self.overflow.work
@@ -91,7 +91,7 @@ class Plan:
     # --- JSON ------------------------------------------------------------------------------------------------
 
     def to_json(self, inputs: int) -> dict[str, Any]:
-        """Of a join of so many inputs; empty where nothing is out of the ordinary."""
+        """The JSON of the plan of a join with this many inputs; empty where all is as by default."""
         out: dict[str, Any] = {}
         if self.tree != trees.single(inputs):
             out["tree"] = self.tree

@@ -3,27 +3,29 @@
     public(text)      without what looks like a secret: user info and query of a URI, `password=…`
     Secrets           the very values that some options hold, to be hidden wherever they turn up, in any spelling
 
-Secret are: the value of an option whose name says so; the user info of a URI and its query (`s3://key:secret@bucket/…`,
-`https://…?sig=…`); and at any depth what follows such a name (`user=u;password=p`, `{"token": "…"}`).
+These are secret: the value of an option whose name says so; the user info of a URI and its query
+(`s3://key:secret@bucket/…`, `https://…?sig=…`); and at any depth what follows such a name (`user=u;password=p`,
+`{"token": "…"}`).
 
-What is public of a value leaves the secret out without a trace, so that a password may change, or move from the URI to
-the environment, and a query resumes with its state. Where something is shown, known values are replaced by `***`.
+The public form of a value has no trace of the secret. So a password may change, or move from the URI to the
+environment, and the query still resumes from its state. In messages, `***` replaces known values.
 
-Errors of libraries quote URIs, and Spark shows the whole traceback with all causes. So every door through which Spark
-comes in has `with secrets.kept():`. An error that passes it is the same error, unless it or a cause of it has a secret:
-then it goes on without its causes and without the secret.
+Errors of libraries quote URIs, and Spark shows the whole traceback with all causes. So every entry point that Spark
+calls has `with secrets.kept():`. It passes an error on as it is, unless the error or a cause of it has a secret: then
+it passes the error on without its causes and without the secret.
 
 Not covered: secrets of fewer than four characters outside of a URI or a pair, and those that a library changes.
 """
 
 from __future__ import annotations
 
+import json
 import re
 import traceback
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from urllib.parse import quote, unquote
+from urllib.parse import quote, quote_plus, unquote
 
 from spark_mjoin.errors import MJoinError
 
@@ -44,6 +46,7 @@ _USER = re.compile(  # a key may have slashes in it, and a host a port
 )
 _QUERY = re.compile(r"\?(?=[\w.\-%]+=).*", re.DOTALL)
 _CONTAINER = {"abfs", "abfss", "wasb", "wasbs"}  # container@account: no user, but a part of the place
+_HEX = re.compile("%[0-9A-F]{2}")
 _LEAST = 4  # characters: less is everywhere
 
 
@@ -77,7 +80,7 @@ def public_options(options: Iterable[tuple[str, str]]) -> dict[str, str]:
 
 @dataclass(frozen=True)
 class Secrets:
-    """The secret values of some options. To print it shows none."""
+    """The secret values of some options. Printing it shows none of them."""
 
     _values: tuple[str, ...] = field(default=(), repr=False)  # the longest first
 
@@ -87,7 +90,7 @@ class Secrets:
         for name, value in options:
             if value is not None:
                 found.update([value] if is_secret(name) else (), _inside(value))
-        spelled = {spelling for each in found for spelling in (each, unquote(each), quote(each, safe=""))}
+        spelled = {spelling for each in found for spelling in _spellings(each)}
         return cls(tuple(sorted((s for s in spelled if len(s) >= _LEAST), key=lambda s: (-len(s), s))))
 
     def hide(self, text: str) -> str:
@@ -105,7 +108,7 @@ class Secrets:
 
     @contextmanager
     def kept(self) -> Iterator[None]:
-        """Whatever error passes has no secret in it."""
+        """No error that passes has a secret in it."""
         try:
             yield
         except Exception as error:
@@ -122,8 +125,22 @@ class Secrets:
             text = "".join(traceback.format_exception_only(seen)) + repr(seen.args)
             if self.hide(text) != text:
                 return False
+            if isinstance(seen, BaseExceptionGroup) and not all(map(self._is_clean, seen.exceptions)):
+                return False
             seen = seen.__cause__ or (None if seen.__suppress_context__ else seen.__context__)
         return True
+
+
+def _spellings(secret: str) -> Iterator[str]:
+    """A secret as it is, as a part of a URI, and as Python and JSON quote either: errors quote what they are about."""
+    plain = unquote(secret)
+    parts_of_uris = (quote(plain), quote(plain, safe=""), quote_plus(plain), quote(secret, safe=""))
+    for text in (secret, plain, *parts_of_uris, *(_HEX.sub(lambda code: code[0].lower(), p) for p in parts_of_uris)):
+        yield text
+        yield from (json.dumps(text, ensure_ascii=escaped)[1:-1] for escaped in (True, False))
+        for quoted in (repr, ascii):
+            parts = [quoted(part)[1:-1] for part in text.split("'")]
+            yield from ("'".join(parts), r"\'".join(parts))  # it depends on the text around it which of the two
 
 
 def _inside(value: str) -> Iterator[str]:

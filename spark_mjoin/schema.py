@@ -105,7 +105,7 @@ def _field(definition: Any) -> pa.Field:
         raise ValueError(f"'{spelled}' is not a name and a type; a name with a dot in it needs backticks")
     for constraint in definition.args.get("constraints") or ():
         if type(constraint.kind).__name__ not in ("NotNullColumnConstraint", "CommentColumnConstraint"):
-            raise ValueError(f"'{spelled}': {constraint.sql(dialect='spark')} is not supported here; leave it out")
+            raise ValueError(f"'{spelled}': {constraint.sql(dialect='spark')} is not supported here; remove it")
     return pa.field(definition.name, arrow_type(definition.args["kind"]))
 
 

@@ -1,4 +1,4 @@
-"""What one join partition gets to do in one batch: the task that travels to an executor, and the ledger in it."""
+"""What one join partition does in one batch: the task that travels to an executor, and the ledger in it."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from spark_mjoin.state.routing import Routing, Slots
 class Ledger(Protocol):
     """Which version of the state a task starts from, which one it makes, and by which plan.
 
-    It must say the same whenever the batch is run again: what it says was recorded before the batch first ran.
+    It says the same whenever the batch runs again, because it was recorded before the batch first ran.
     """
 
     @property
@@ -31,7 +31,7 @@ class Ledger(Protocol):
 
     @property
     def plan_before(self) -> Plan | None:
-        """Of the batch before, should that have to be made up for; None where there is none."""
+        """Of the batch before, in case this task has to catch up on it; None where there is none."""
 
 
 @dataclass(frozen=True)
@@ -46,7 +46,7 @@ class Step:
 
 @dataclass(frozen=True)
 class PartitionTask:
-    """All that one partition needs to know for one batch; travels inside Spark's input partition."""
+    """All that one partition needs for one batch. It travels inside Spark's input partition."""
 
     spec: JoinSpec
     partition: int

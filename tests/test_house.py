@@ -19,8 +19,10 @@ from tests import offenders
 ROOT = Path(__file__).parent.parent
 MOST_LINES = 450
 MOST_PARAMETERS = 6
+MOST_COLUMNS = 100  # of a page
 
 BANNED = {
+    "leave memory": r"(?<![a-z])(?:lea(?:ves?|ving)|left)[\s_]+(?:the[\s_]+)?(?:memory|state)(?![a-z])",  # evict, drop
     "give out": r"(?<![a-z])(?:giv(?:e|es|en|ing)|gave)[\s_]+out(?![a-z])",  # emit
     "gone on with": r"(?<![a-z])go(?:ne|es|ing)?[\s_]+on[\s_]+with(?![a-z])",  # resume
     "owe": r"(?<![a-z])ow(?:e|es|ed|ing)(?![a-z])",  # pending
@@ -185,7 +187,7 @@ def texts() -> Iterator[Path]:
     for folder in ("spark_mjoin", "docs", "examples", "benchmarks", "tests", "jvm-shim"):
         for end in ("py", "md", "java"):
             yield from (path for path in (ROOT / folder).rglob(f"*.{end}") if path.name not in lists)
-    yield from (ROOT / name for name in ("README.md", "CONTRIBUTING.md"))
+    yield from (ROOT / name for name in ("README.md", "CONTRIBUTING.md", "CHANGELOG.md"))
 
 
 def words() -> set[tuple[str, str]]:
@@ -199,3 +201,27 @@ def words() -> set[tuple[str, str]]:
 
 def test_one_word_for_one_thing() -> None:
     assert_only(words(), offenders.WORDS, "words that we do not use; CONTRIBUTING.md has those that we do")
+
+
+# --- pages -----------------------------------------------------------------------------------------------------------
+
+
+def is_prose(line: str) -> bool:
+    """Neither a row of a table nor code, which cannot be folded."""
+    return not line.startswith(("|", "    ", ">"))
+
+
+def unfolded(page: Path) -> list[int]:
+    """The lines of a page that should be folded."""
+    found, is_code = [], False
+    for number, line in enumerate(page.read_text().splitlines(), 1):
+        if line.startswith("```"):
+            is_code = not is_code
+        elif not is_code and is_prose(line) and len(line) > MOST_COLUMNS and " " in line.strip():
+            found.append(number)
+    return found
+
+
+def test_pages_are_folded() -> None:
+    long = {named(page) for page in texts() if page.suffix == ".md" and unfolded(page)}
+    assert_only(long, offenders.LONG_LINES, f"pages with lines of more than {MOST_COLUMNS} characters")

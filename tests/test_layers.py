@@ -100,3 +100,51 @@ def test_the_driver_does_not_load_the_engine() -> None:
     assert "numba" not in loaded_by(
         "import spark_mjoin.doors.reader, spark_mjoin.query.graph, spark_mjoin.driver.calibrate"
     )
+
+
+# --- retention -------------------------------------------------------------------------------------------------------
+
+RETENTION = ROOT / "spark_mjoin" / "engine" / "retention"
+INTERFACE = {"__init__", "protocol"}
+IMPLEMENTATIONS = {
+    *(f"spark_mjoin.engine.retention.{p.stem}" for p in RETENTION.glob("*.py") if p.stem not in INTERFACE),
+    *(f"spark_mjoin.state.{rule}" for rule in ("progress", "promises", "purged")),
+}
+KINDS = {"windowed", "promising", "forgetful", "gives_punctuations", "counts_rows", "window"}  # of a spec
+PLANNED = {"expiry", "purging", "room"}  # of a plan
+RULES = {"progress", "promises", "purged"}  # of what a state knows
+ASK_RETENTION = ["engine/pipeline", "engine/batch", "engine/arrival", "engine/replan", "state/store", "state/stored"]
+
+
+def attributes(path: Path) -> dict[str, int]:
+    """Names of attributes that a file uses, and a line in which it does."""
+    return {node.attr: node.lineno for node in ast.walk(ast.parse(path.read_text())) if isinstance(node, ast.Attribute)}
+
+
+@pytest.mark.parametrize("name", ASK_RETENTION)
+def test_whoever_asks_what_leaves_names_no_reason_for_it(name: str) -> None:
+    path = ROOT / "spark_mjoin" / f"{name}.py"
+    imported = {module: line for line, module in imports(path)}
+    assert not IMPLEMENTATIONS & imported.keys(), f"{name} imports an implementation of retention"
+    used = attributes(path).keys() & (KINDS | PLANNED | RULES)
+    if name == "engine/arrival":
+        used -= {"progress"}  # results have to be inside their windows, whatever leaves
+    assert not used, f"{name} asks for {sorted(used)}"
+
+
+def test_one_place_makes_retentions() -> None:
+    assert len(IMPLEMENTATIONS) > 6
+    for path in FILES:
+        if path.parent != RETENTION:
+            found = {m for _, m in imports(path) if m.startswith("spark_mjoin.engine.retention.")} & IMPLEMENTATIONS
+            assert not found, f"{path} imports {found}"
+
+
+def test_rows_leave_for_good_in_one_place() -> None:
+    """Whatever lets rows depart takes them off the groups' counts and off what was admitted."""
+    for path in FILES:
+        for node in ast.walk(ast.parse(path.read_text())):
+            if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute):
+                called = ast.unparse(node.func)
+                if called.endswith("groups.drop") or (".admitted[" in called and node.func.attr in ("leave", "forget")):
+                    assert path.name == "operator.py" and path.parent.name == "state", f"{path}:{node.lineno}"

@@ -15,6 +15,7 @@ from collections.abc import Callable, Iterator
 from contextlib import redirect_stderr, redirect_stdout
 from pathlib import Path
 from typing import Any, ClassVar
+from urllib.parse import quote, quote_plus
 
 import fsspec
 import pyarrow as pa
@@ -330,6 +331,32 @@ def test_names_that_say_so() -> None:
     assert [name for name in secret.split() if not is_secret(name)] == []
     open = "path schema header sep key.deserializer script cardinality failOnDataLoss keyColumn nullValue author"
     assert [name for name in open.split() if is_secret(name)] == []
+
+
+AWKWARD = ["\\", "'\"", "'", "\t", "%2f%2F", "+/= ", "ü", "\x00"]
+
+
+@pytest.mark.parametrize("awkward", AWKWARD)
+@pytest.mark.parametrize("where", ["option", "uri", "encoded uri"])
+def test_a_secret_is_hidden_as_errors_quote_it(awkward: str, where: str) -> None:
+    """With `repr`, as an OSError does with a file's name and a KeyError with its key; in JSON; and in parts of URIs."""
+    secret = f"{MARK}{awkward}{MARK}"
+    encoded = quote(secret, safe="")
+    value = {"option": secret, "uri": f"s3://k:{secret}@b/in", "encoded uri": f"s3://k:{encoded}@b/in"}[where]
+    secrets = Secrets.of([("path" if "uri" in where else "password", value)])
+    texts = [form(text) for form in (str, repr, ascii, json.dumps) for text in (secret, f"it's {secret}", value)]
+    texts += [quote(secret), encoded, re.sub("%..", lambda code: code[0].lower(), encoded), quote_plus(secret)]
+    assert [text for text in texts if MARK in secrets.hide(text)] == []
+    inner = OSError("denied")
+    inner.__cause__ = KeyError(secret)
+    grouped = ExceptionGroup("two", [KeyError("another"), inner])
+    for error in (KeyError(secret), OSError(2, "is not there", value), grouped):
+        assert MARK not in error_of(lambda error=error: raised(secrets, error))
+
+
+def raised(secrets: Secrets, error: Exception) -> None:
+    with secrets.kept():
+        raise error
 
 
 @given(st.text(st.characters(codec="utf-8", exclude_characters="@"), min_size=4, max_size=30))

@@ -31,7 +31,7 @@ from spark_mjoin.model import LAZY, Array
 RATE_A, SECONDS, C_N, C_H = 10.0, 60.0, 0.5, 0.65
 RATES = tuple(float(rate) for rate in range(10, 201, 10))
 JOINS = {"HHJ": (True, True), "HNJ": (True, False), "NHJ": (False, True), "NNJ": (False, False)}  # window A, window B
-HELD = 1 + 0.5 / (LAZY - 1)  # of the rows in a window, in the mean, where rows leave many together
+HELD = 1 + 0.5 / (LAZY - 1)  # of the rows in a window, in the mean, where many rows are dropped together
 BATCH_SECONDS = 10.0  # between micro-batches, where the engine's model is shown
 
 

@@ -131,9 +131,7 @@ class _Product(Simulation):
     def _run(self, arriving: list[tuple[int, pa.RecordBatch]]) -> None:
         """What a task does (`spark_mjoin.engine.batch`)."""
         plan, version = self._plan, self._version + 1
-        batch = Pipeline(
-            self._state, self._store, plan, version, ATTEMPT, self._counts, self._clock, lambda state: None
-        )
+        batch = Pipeline(self._state, plan, self._store.draft(version, ATTEMPT), self._counts, self._clock)
         if batch.state.tree != plan.tree:
             self._give(replan(batch, self._spec, plan.tree))
         inputs, state = self._spec.inputs, batch.state
@@ -163,9 +161,10 @@ class _Product(Simulation):
     def _leaf_first(self, overflow: Overflow, committed: Manifest | None) -> tuple[DiskWork, ...]:
         pairs = [] if committed is None else zip(self._planner.layout(committed), committed.operators, strict=True)
         for place, figures in reversed(list(pairs)):
-            alone = manager.Committed(replace(place, parent=None), figures)
-            if planned := manager.decide([alone], overflow.fuel_bytes, frozenset(), ended=False).work:
-                return tuple(replace(work, urgent=True, operator=place.number) for work in planned)
+            given = manager.Circumstances(overflow.fuel_bytes, arriving=frozenset(), ended=False)
+            (alone,) = manager.decide([replace(place, parent=None)], [[figures]], given)
+            if alone.work:
+                return tuple(replace(work, urgent=True, operator=place.number) for work in alone.work)
         return ()
 
     # --- time ---
@@ -174,7 +173,7 @@ class _Product(Simulation):
         return self.work().seconds(self._slower)
 
     def work(self) -> Work:
-        """Rows are written when they leave memory, as in the papers, and read by visits and passes."""
+        """Rows are written when they are evicted, as in the papers, and read by visits and passes."""
         counts = self._counts
         done = [*(phase.work for phase in counts.phases), *counts.below.values()]
         read = counts.disk_to_disk.work.moves + counts.disk_to_memory.work.moves

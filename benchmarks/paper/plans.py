@@ -25,11 +25,15 @@ from benchmarks.paper.machine import Work
 from benchmarks.paper.virtual import Run, Simulation, scratch
 from spark_mjoin.config import Options
 from spark_mjoin.counts import BatchCounts
-from spark_mjoin.driver.manager import Committed, decide
+from spark_mjoin.driver.manager import Circumstances, decide
 from spark_mjoin.driver.watermarks import advance
 from spark_mjoin.engine import arrival, cleanup, overflow, reactive
+from spark_mjoin.engine.arrival import Gate
 from spark_mjoin.engine.feed import Piece
-from spark_mjoin.engine.retention import expiry, purge
+from spark_mjoin.engine.retention import retention_of
+from spark_mjoin.engine.retention.protocol import Retention
+from spark_mjoin.engine.sampling import Sampler
+from spark_mjoin.join.bound import Bound
 from spark_mjoin.join.operator import produce
 from spark_mjoin.join.orders import Probing, Targets, choose_all, order_of, probe_order
 from spark_mjoin.join.punctuations import marks
@@ -37,10 +41,11 @@ from spark_mjoin.join.statistics import Statistics
 from spark_mjoin.join.windows import Windows
 from spark_mjoin.model import DiskWork, Expiry, JoinSpec, ProbeOrder, Purging
 from spark_mjoin.plan import Overflow
+from spark_mjoin.plan import Plan as BatchPlan
 from spark_mjoin.query.graph import plan_join
 from spark_mjoin.state.operator import OperatorState
 from spark_mjoin.state.partition import PartitionState
-from spark_mjoin.state.store import StateStore
+from spark_mjoin.state.store import Draft, StateStore
 
 SLICES = 500  # of the arrivals, by time and by rows: no more than this share is taken in at once
 
@@ -85,7 +90,7 @@ class _Operator:
 
     spec: JoinSpec
     state: OperatorState
-    store: StateStore
+    draft: Draft
     overflow: Overflow | None
     order: Sequence[int] | Mapping[int, Targets] | str
     probing: Probing
@@ -95,6 +100,7 @@ class _Operator:
     disk_rows: int = 0
     learned_rows: int = 0
     comparisons: list[int] = field(default_factory=list)
+    retention: Retention = field(init=False)
 
     @property
     def alone(self) -> PartitionState:
@@ -105,55 +111,61 @@ class _Operator:
         """The results that arriving rows complete; afterwards the join keeps to its memory."""
         state = self.state
         piece = Piece.whole(input, rows, state.admitted[input].delivered, marks(self.spec.inputs[input], rows))
-        start, end = arrival.insert(state, input, piece, self.counts)
         work = self.counts.work()
         before = work.comparisons
-        windows = Windows.of(self.spec, state.progress)
-        combinations = produce(self.spec, state.tables, start, end, self._order(input), work, windows)
-        yield from arrival.results(state, iter(combinations))
+        yield from arrival.results(state, self.retention.met(state, input, piece, self._found(input, piece)))
         self.comparisons[input] += work.comparisons - before
-        if self.purging is not None:
-            gone = purge.drops(state, input, start)
-            if gone is not None:
-                purge.drop_last(state, input, start, gone, self.counts)
-            full = self.overflow is not None and overflow.is_over(self.alone, self.overflow)
-            if purge.is_due(state, self.purging) or (full and purge.is_pending(state)):
-                purge.sweep(state, self.purging, self.counts, all_of_them=full)
-        if self.overflow is not None and overflow.is_over(self.alone, self.overflow):
+        for _ in self.retention.leave(self._is_over()):
+            continue  # all results are emitted
+        if self.overflow is not None and self._is_over():
             flushed = self.counts.evicted.rows
-            overflow.make_room(self.alone, self.overflow, self.store, 1, "run", self.counts)
+            overflow.make_room(self.alone, self.overflow, self.draft, self.counts)
             self.disk_rows += self.counts.evicted.rows - flushed
+
+    def _found(self, input: int, piece: Piece) -> Iterator[Bound]:
+        state = self.state
+        start, end = arrival.insert(state, input, piece, self.counts, Gate(retention=self.retention))
+        windows = Windows.of(self.spec, state.progress)
+        yield from produce(self.spec, state.tables, start, end, self._order(input), self.counts.work(), windows)
+
+    def _is_over(self) -> bool:
+        return self.overflow is not None and overflow.is_over(self.alone, self.overflow)
+
+    def keep(self, expiry: Expiry | None = None) -> None:
+        """Let rows leave from now on as in a batch with such watermarks."""
+        alone, plan = self.alone, BatchPlan(self.alone.tree, expiry=expiry, purging=self.purging)
+        self.state.departures = self.counts.departures
+        self.retention = retention_of(alone, plan, self.draft, self.counts, Sampler(alone, None, self.draft.store))
 
     def disk_work(self, ended: bool) -> DiskWork | None:
         """The most promising piece of disk work, as the state manager sees it."""
         if self.overflow is None or not self.state.residency.overflowed():
             return None
-        committed = Committed(self.state.place, self.state.figures())
-        return next(iter(decide([committed], 1, frozenset(), ended).work), None)
+        (decision,) = decide([self.state.place], [[self.state.figures()]], Circumstances(1, frozenset(), ended))
+        return next(iter(decision.work), None)
 
     def perform(self, work: DiskWork) -> Iterator[pa.RecordBatch]:
         assert self.overflow is not None
         state, groups, area = self.state, self.state.groups, overflow.work_area(self.overflow)
-        for number in range(len(state.tables)):
-            self.store.rows.save(state, number, 1, "run")
+        self.draft.save(state)
         if work.visited is not None:
             self.disk_rows += int(groups.disk[work.visited, list(work.buckets)].sum())
             phase = self.counts.disk_to_memory
-            yield from reactive.visit(state, self.store, work.visited, work.buckets[0], area, phase)
+            yield from reactive.visit(state, self.draft.store, work.visited, work.buckets[0], area, phase)
             return
         rows = groups.resident + groups.disk
         for i in range(len(rows)):
             self.disk_rows += int(rows[i, list(work.buckets)].sum() if i in groups.main else rows[i].sum())
-        yield from cleanup.clean(state, self.store, work.buckets, area, self.counts.disk_to_disk)
-        if self.purging is not None:
-            purge.after_pass(state, self.store, work.buckets, self.purging, self.counts)
+        yield from cleanup.clean(state, self.draft.store, work.buckets, area, self.counts.disk_to_disk)
+        self.retention.after_pass(work.buckets)
 
     def expire(self, ended: Collection[str]) -> None:
         """At the end of a slice, as between two batches: move the watermarks, and drop what they let go."""
         if self.spec.windowed:
             idle = [n for n, i in enumerate(self.spec.inputs) if self.spec.sources[i.source].alias in ended]
             marks = advance(self.spec, self.state.progress.watermarks, self.state.progress.seen, idle)
-            expiry.begin(self.state, Expiry(marks), self.counts)
+            self.keep(Expiry(marks))
+            self.retention.begin(())
 
     def work(self) -> Work:
         done = sum((Work.of(phase.work) for phase in self.counts.phases), Work(disk_rows=self.disk_rows))
@@ -205,10 +217,11 @@ class _Simulation(Simulation):
             share = int(plan.memory_bytes * join.weight / weights)
             limit = Overflow(share, plan.flush, blocking_rows=0, fuel_bytes=1 << 62)
         state = OperatorState.alone(spec, tracked=limit is not None)
-        store = StateStore(str(directory / join.name), 0)
+        draft = StateStore(str(directory / join.name), 0).draft(1, "run")
         purging = Purging(options.settings.purge_every) if spec.promising else None
-        operator = _Operator(spec, state, store, limit, plan.order, Probing.unplanned(spec), purging)
+        operator = _Operator(spec, state, draft, limit, plan.order, Probing.unplanned(spec), purging)
         operator.counts = BatchCounts([0] * len(spec.inputs))
+        operator.keep()
         operator.comparisons = [0] * len(spec.inputs)
         for number, input in enumerate(spec.inputs):
             name = spec.sources[input.source].alias

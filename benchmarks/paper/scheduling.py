@@ -20,7 +20,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
-from functools import partial
 
 import numpy as np
 import pyarrow as pa
@@ -32,10 +31,9 @@ from benchmarks.paper.virtual import Run, scratch
 from spark_mjoin.config import Options
 from spark_mjoin.counts import BatchCounts
 from spark_mjoin.driver.scheduling import choose
-from spark_mjoin.engine import schedule
 from spark_mjoin.engine.feed import Piece, numbered
 from spark_mjoin.engine.pipeline import Pipeline
-from spark_mjoin.engine.retention import promises
+from spark_mjoin.engine.schedule import Turns
 from spark_mjoin.model import Array, JoinSpec, Purging, Schedule
 from spark_mjoin.plan import Plan
 from spark_mjoin.query import tree as trees
@@ -156,19 +154,18 @@ def _run(name: str, plan: Schedule, spec: JoinSpec, by_source: Mapping[str, pa.R
 
     def arriving() -> Iterator[Piece]:
         inputs = [numbered(spec, n, [by_source[spec.sources[i.source].alias]]) for n, i in enumerate(spec.inputs)]
-        awaited = partial(promises.awaited, root)
-        for piece in schedule.merge(plan, inputs, 1, awaited, {}, counts):
+        for piece in pipeline.taking_turns(Turns(plan, inputs, 1)):
             before, news_rows = counts.promised.punctuations, root.tables[0].rows
             yield piece
             scanned[0] += (counts.promised.punctuations - before) * news_rows
             held = sum(table.rows for table in root.tables)
             spent = work()
-            passed_on = sum(_size(keys, by_source["news"].num_rows) for _, keys in root.told)
+            passed_on = sum(_size(keys, by_source["news"].num_rows) for _, keys in root.promises.to_emit)
             samples.append((spent.seconds(LOADED), root.results, spent.comparisons, held, passed_on))
 
     with scratch() as place:
         batch = Plan(tree, purging=Purging(1), schedule=plan)
-        pipeline = Pipeline(state, StateStore(str(place), 0), batch, 1, "run", counts, lambda: 0.0, lambda state: None)
+        pipeline = Pipeline(state, batch, StateStore(str(place), 0).draft(1, "run"), counts, lambda: 0.0)
         results = sum(rows.num_rows for rows in pipeline.arrivals(arriving()))
     seconds, given, compared, rows, passed_on = map(np.array, zip(*samples, strict=True))
     given[-1] = results

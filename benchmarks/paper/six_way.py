@@ -1,25 +1,28 @@
 """Figure 15: two star joins of three streams and a join of their results, under overflow (section 3.5, table 2).
 
-All plans are the product's own, by its options: `plan` says which joins there are, `flush` which rows leave, and
-`memory` is one budget over all of them. Nobody says how it is divided. The paper's plans do no disk work while rows
+All plans are the product's own, by its options: `plan` says which joins there are, `flush` which rows are evicted,
+and `memory` is one budget over all of them. No option divides it. The paper's plans do no disk work while rows
 arrive; the last one does what the state manager says (PermJoin).
 """
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import numpy as np
 
 from benchmarks.paper.inputs import MS, Stream, poisson, relation
 from benchmarks.paper.machine import AHEAD
-from benchmarks.paper.outcome import Check, Outcome, Panel, complete
+from benchmarks.paper.outcome import Check, Outcome, Panel, at_least, complete
 from benchmarks.paper.pipelines import Disk, Query, run_query
 from benchmarks.paper.virtual import Run
 
-ROW_BYTES, FEW_BYTES = 100, 60  # of memory, per row of the inputs
+ROW_BYTES, FEW_BYTES = 90, 54  # of memory, per row of the inputs
 FUEL = "64k"  # of disk work in a batch: a run has a few hundred of them
-NEAR = 0.95  # of the best policy
+DRAWS = 3  # of the streams, to compare adaptive flushing: when a plan happens to flush decides some per cent
+NEARLY = 0.9  # of coordinated flushing
 # Results with coordinated flushing over those of others, when all has arrived: half of what was measured above 1.
-OVER_RANDOM, OVER_XJOINS, OVER_LARGEST, OVER_RANDOM_TIGHT = 1.18, 1.4, 1.33, 1.47
+OVER_RANDOM, OVER_XJOINS, OVER_LARGEST, OVER_RANDOM_TIGHT = 1.23, 1.43, 1.3, 1.37
 
 QUERY = (
     "SELECT s1.id AS a, s2.id AS b, s3.id AS c, s4.id AS d, s5.id AS e, s6.id AS f FROM s1, s2, s3, s4, s5, s6 "
@@ -35,37 +38,36 @@ def six_way(scale: float) -> Outcome:
     runs = [run_query(query, streams, AHEAD) for query in queries(streams)]
     coordinated, scattered, adaptive, xjoin, xjoin_largest, _, *tight = runs
     arrived = coordinated.arrived
-    shown = [round(arrived * k / 4, 1) for k in (1, 2, 3, 4)]
+    shown = [arrived * k / 4 for k in (1, 2, 3, 4)]
 
-    def ahead(upper: Run, lower: Run, claim: str, times: float) -> Check:
+    def ahead(upper: Run, lower: Run, claim: str, times: float) -> list[Check]:
         """A flush is a pause, in which a plan may be overtaken by one that flushes later."""
         points = np.linspace(0.6 * arrived, arrived, 21)
-        return Check(
-            f"{claim}: above in the last 40 % of the arrivals, and {times:g} times the results when all has arrived",
-            all(upper.at(t) > lower.at(t) for t in points) and upper.at(arrived) >= times * lower.at(arrived),
-            "at each quarter: " + ", ".join(f"{upper.at(t):,} to {lower.at(t):,}" for t in shown),
-        )
+        figures = "at each quarter: " + ", ".join(f"{upper.at(t):,} to {lower.at(t):,}" for t in shown)
+        return [
+            at_least(
+                f"{claim}: results when all has arrived: times", upper.at(arrived) / lower.at(arrived), times, figures
+            ),
+            Check(
+                "and above in the last 40 % of the arrivals", all(upper.at(t) > lower.at(t) for t in points), figures
+            ),
+        ]
 
     checks = [
-        ahead(coordinated, scattered, "coordinated flushing against random flushing", OVER_RANDOM),
-        ahead(coordinated, xjoin, "coordinated flushing against the plan of XJoins", OVER_XJOINS),
-        ahead(coordinated, xjoin_largest, "against XJoins that flush their largest bucket", OVER_LARGEST),
-        ahead(tight[0], tight[1], "with less memory, coordinated against random flushing", OVER_RANDOM_TIGHT),
-        *(
-            Check(
-                f"{memory}adaptive flushing gives {NEAR:.0%} of coordinated flushing or more, when all has arrived",
-                least.at(arrived) >= NEAR * most.at(arrived),
-                f"{least.at(arrived):,} to {most.at(arrived):,}",
-                expected,
-            )
-            for memory, least, most, expected in (
-                ("", adaptive, coordinated, True),
-                ("with less memory, ", tight[2], tight[0], False),
-            )
+        *ahead(coordinated, scattered, "coordinated flushing against random flushing", OVER_RANDOM),
+        *ahead(coordinated, xjoin, "coordinated flushing against the plan of XJoins", OVER_XJOINS),
+        *ahead(
+            coordinated,
+            xjoin_largest,
+            "coordinated flushing against XJoins that flush their largest bucket",
+            OVER_LARGEST,
         ),
+        *ahead(tight[0], tight[1], "with less memory, coordinated against random flushing", OVER_RANDOM_TIGHT),
+        _nearly("", [(adaptive, coordinated), *(_drawn_again(scale, draw) for draw in range(1, DRAWS))], NEARLY),
+        _nearly("with less memory, ", [(tight[2], tight[0])], NEARLY, expected=False),
         complete(runs),
     ]
-    header = ["plan", *(f"results at {t} s" for t in shown), "before clean-up", "all", "virtual seconds in all"]
+    header = ["plan", *(f"results at {t:.1f} s" for t in shown), "before clean-up", "all", "virtual seconds in all"]
     table = [[r.plan, *(r.at(t) for t in shown), r.before_clean_up, r.total, f"{r.finished:.1f}"] for r in runs]
     panels = [
         Panel("while the inputs arrive", runs, arrived * 1.02),
@@ -74,8 +76,27 @@ def six_way(scale: float) -> Outcome:
     return Outcome("fig15", "Figure 15: coordinated flushing on the six-way join", panels, checks, header, table)
 
 
-def table_2(scale: float) -> dict[str, Stream]:
-    """Table 2's streams."""
+def _nearly(memory: str, drawn: Sequence[tuple[Run, Run]], bar: float, expected: bool = True) -> Check:
+    """That adaptive flushing gives nearly what coordinated flushing gives, over all drawings."""
+    given = [(adaptive.at(adaptive.arrived), most.at(most.arrived)) for adaptive, most in drawn]
+    return at_least(
+        f"{memory}adaptive flushing gives nearly what coordinated flushing gives, when all has arrived: part",
+        sum(own for own, _ in given) / sum(most for _, most in given),
+        bar,
+        "in each drawing: " + ", ".join(f"{own:,} to {most:,}" for own, most in given),
+        expected,
+    )
+
+
+def _drawn_again(scale: float, draw: int) -> tuple[Run, Run]:
+    """Adaptive and coordinated flushing on another drawing of the streams."""
+    streams = table_2(scale, 100 * draw)
+    coordinated, _, adaptive, *_ = queries(streams)
+    return run_query(adaptive, streams, AHEAD), run_query(coordinated, streams, AHEAD)
+
+
+def table_2(scale: float, seeds: int = 0) -> dict[str, Stream]:
+    """Table 2's streams, drawn with seeds from one on."""
     rows, rows2 = round(10_000 * scale), round(100_000 * scale)
 
     def small(seed: int) -> Stream:
@@ -84,7 +105,7 @@ def table_2(scale: float) -> dict[str, Stream]:
     def large(seed: int) -> Stream:
         return Stream(relation(rows2, seed, tenk6=rows, unique14=rows2), poisson(rows2, 5 * MS, 10 + seed))
 
-    return {f"s{i}": small(i) if i in (1, 4) else large(i) for i in range(1, 7)}
+    return {f"s{i}": small(seeds + i) if i in (1, 4) else large(seeds + i) for i in range(1, 7)}
 
 
 def queries(streams: dict[str, Stream]) -> list[Query]:

@@ -2,9 +2,9 @@
 
     (((a b) c) d)    all arrive ──> c and d are blocked, a and b send what joins nothing above ──> c and d again
 
-While c and d are blocked, whatever a and b give ends in the joins above: query results can only come from what is on
-disk there. The state manager looks from the root down for the operator whose disk work promises more than its memory
-work (`decide`). The others: disk work of the lowest operator that has some, and none unless all inputs block.
+While c and d are blocked, results of a and b find nothing in the joins above: query results can only come from disk
+there. The state manager looks from the root down for the operator with more expected results from disk than from memory
+(`decide`). The others: disk work of the lowest operator that has some, and none unless all inputs block.
 """
 
 from __future__ import annotations
@@ -18,8 +18,8 @@ from benchmarks.paper.machine import AHEAD
 from benchmarks.paper.outcome import Outcome, Panel, at_least, at_most, behind, complete
 from benchmarks.paper.pipelines import Disk, Query, run_query
 
-ROW_BYTES = 30  # of memory, per row of the inputs
-TIMES, BEHIND = 15.0, 0.005  # bars
+ROW_BYTES = 26  # of memory, per row of the inputs
+TIMES, BEHIND = 30.0, 0.013  # bars
 BLOCKING = 0.2  # seconds without arrivals
 QUERY = (
     "SELECT a.id AS ida, b.id AS idb, c.id AS idc, d.id AS idd FROM a, b, c, d "

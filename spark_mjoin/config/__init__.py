@@ -1,8 +1,8 @@
-"""Options of the source, read once: strings come in, `Options` goes out, and no other layer looks at an option again.
+"""Options of the source, read once: strings become `Options`, and no other layer looks at an option string again.
 
     names.py           which options there are
     options.py         `Options.parse`
-    source_options.py  what the join wants to know of one source
+    source_options.py  what the join needs to know about one source
     settings.py        how the join runs
     combinations.py    options that are right alone and wrong together
 

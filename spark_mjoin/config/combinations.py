@@ -14,14 +14,14 @@ def check_promises(top: Mapping[str, str], sources: tuple[SourceOptions, ...], s
     promising = next((source.alias for source in sources if source.promised), None)
     if promising is not None and settings.overflow in ("shed", "shrink"):
         raise OptionError(
-            f"option 'overflow': '{settings.overflow}' leaves out rows, and source '{promising}' promises which rows do"
-            " not come: a row that the one leaves out looks like one that the other rules out. Take 'spill' or 'fail',"
-            f" or leave out the punctuations and constraints of '{promising}'"
+            f"option 'overflow': '{settings.overflow}' sheds or drops rows, and source '{promising}' makes key "
+            "promises: the join could not tell a row that was shed from one that never comes. Set 'overflow' to "
+            f"'spill' or 'fail', or remove the punctuations and constraints of '{promising}'"
         )
     given = [name for name in PROMISES[1:] if name.lower() in top]
     if given and not any(source.promised for source in sources):
         raise OptionError(
-            f"option '{given[0]}' is given, but no source promises anything: set 'source.<alias>.punctuation', "
+            f"option '{given[0]}' is given, but no source makes key promises: set 'source.<alias>.punctuation', "
             "'unique', 'clustered' or 'ordered'"
         )
 
@@ -33,8 +33,8 @@ def check_windows(sources: tuple[SourceOptions, ...]) -> None:
         at, late = f"source.{source.alias}.timestamp", f"source.{source.alias}.watermark"
         if timed is None and (source.timestamp or source.lateness is not None):
             raise OptionError(
-                f"option '{at if source.timestamp else late}' is given, but no window in time: set 'window' or "
-                f"'source.{source.alias}.window' to a time such as '10 minutes'"
+                f"option '{at if source.timestamp else late}' is given, but there is no window in time: set 'window' "
+                f"or 'source.{source.alias}.window' to a time such as '10 minutes'"
             )
         if timed is not None and source.timestamp is None:
             raise OptionError(
@@ -43,8 +43,8 @@ def check_windows(sources: tuple[SourceOptions, ...]) -> None:
             )
         if timed is not None and source.lateness is None:
             raise OptionError(
-                f"option '{late}' is missing: how far a row of '{source.alias}' may be behind the newest one, such as "
-                "'1 minute'; '0 seconds' if its rows come in order. Rows that are later than that are dropped"
+                f"option '{late}' is missing: set how far a row of '{source.alias}' may be behind the newest one, such "
+                "as '1 minute'; '0 seconds' if its rows come in order. The join drops rows that are later than that"
             )
 
 
@@ -55,33 +55,33 @@ def check_overflow(settings: Settings, sources: tuple[SourceOptions, ...]) -> No
     if settings.overflow == "shrink" and bare is not None:
         raise OptionError(
             f"option 'overflow': 'shrink' shortens windows, and source '{bare}' has none: set 'source.{bare}.window',"
-            " or take 'shed' or 'spill'"
+            " or set 'overflow' to 'shed' or 'spill'"
         )
     if settings.min_recall is not None and settings.memory_bytes is not None:
         raise OptionError(
-            "options 'minRecall' and 'memory' are both given: when memory is full, rows have to go whatever was"
-            " promised. Leave one of them out, or take 'overflow' = 'spill', which loses nothing"
+            "options 'minRecall' and 'memory' are both given: when memory is full, the join drops rows whatever the"
+            " recall. Remove one of them; without 'minRecall', 'overflow' = 'spill' loses nothing"
         )
 
 
 def check_scheduling(sources: tuple[SourceOptions, ...], settings: Settings) -> None:
-    """Windows in rows count the order of arrival, which must not depend on how a join is run."""
+    """Windows in rows count the order of arrival, which must not depend on how a join runs."""
     given = {"streamScheduling": settings.stream_scheduling, "tupleScheduling": settings.tuple_scheduling}
     forced = {name: kind for name, kind in given.items() if kind not in ("auto", "sequential")}
     counted = next((s.window for s in sources if s.window and s.window.in_rows), None)
     if counted is not None and forced:
         name, kind = next(iter(forced.items()))
         raise OptionError(
-            f"options '{name}' = '{kind}' and '{counted.option}' do not go together: a window in rows counts arrivals, "
-            f"which come side by side. Leave '{name}' out, or use a window in time"
+            f"options '{name}' = '{kind}' and '{counted.option}' cannot be combined: a window in rows counts arrivals, "
+            f"which come side by side. Remove '{name}', or use a window in time"
         )
     if forced.get("tupleScheduling") and not any(source.promised for source in sources):
         raise OptionError(
-            "option 'tupleScheduling' is 'value', but no source promises anything that rows could be awaited for: set "
+            "option 'tupleScheduling' is 'value', but no source makes key promises, so no row is awaited: set "
             "'source.<alias>.punctuation', 'clustered' or 'ordered'"
         )
     if settings.quota_rows is not None and settings.stream_scheduling == "sequential" and not forced:
         raise OptionError(
             "option 'schedulingQuota' is the number of rows of a turn, and with 'streamScheduling' = 'sequential' "
-            "there are none: leave one of them out"
+            "there are none: remove one of them"
         )

@@ -1,4 +1,4 @@
-"""All options as one value. `Options.parse` splits them up, has each part read, and checks what belongs together."""
+"""All options as one value. `Options.parse` splits them up, parses each part, and checks what belongs together."""
 
 from __future__ import annotations
 

@@ -40,7 +40,7 @@ def read_settings(top: Mapping[str, str], expected: Expected) -> Settings:
     purge = choice(top, "purge", ("immediate", "batch"), "batch" if goal == "rate" else "immediate")
     if purge == "immediate" and "purgeevery" in top:
         why = "'purge' is 'immediate'" if "purge" in top else "'goal' is 'memory', which means purge=immediate"
-        raise OptionError(f"option 'purgeEvery' has no effect where {why}: leave it out, or set purge=batch")
+        raise OptionError(f"option 'purgeEvery' has no effect where {why}: remove it, or set purge=batch")
     return Settings(
         partitions=_partitions(top),
         memory_bytes=None if memory is None else parse_bytes(memory, "memory"),
@@ -76,7 +76,7 @@ def _partitions(top: Mapping[str, str]) -> int:
 
 
 def _shedding_limits(top: Mapping[str, str], overflow: str) -> tuple[float | None, float | None]:
-    """What shedding has to keep to: the seconds that a batch may take, or the share of the results that stays."""
+    """The limit of shedding: the seconds that a batch may take, or the fraction of the results that it keeps."""
     delay, recall = (top.get(name.lower()) for name in SHEDDING)
     if delay is not None and overflow not in ("shed", "shrink"):
         raise OptionError("option 'maxDelay' is about shedding: it needs option 'overflow' to be 'shed' or 'shrink'")
@@ -84,7 +84,7 @@ def _shedding_limits(top: Mapping[str, str], overflow: str) -> tuple[float | Non
         raise OptionError("option 'minRecall' is about shedding: it needs option 'overflow' to be 'shed'")
     if delay is not None and recall is not None:
         raise OptionError(
-            "options 'maxDelay' and 'minRecall' are both given: under overload one of them must give way. Keep the one"
+            "options 'maxDelay' and 'minRecall' are both given: under overload a query cannot keep both. Keep the one"
             " that matters more"
         )
     seconds = None if delay is None else parse_duration(delay, "maxDelay") / 1e6
@@ -97,7 +97,7 @@ def _shedding_limits(top: Mapping[str, str], overflow: str) -> tuple[float | Non
 
 
 def read_expected(top: Mapping[str, str], per_source: Mapping[str, Mapping[str, str]]) -> Expected:
-    """What is expected of rates and selectivities; sources are named by their aliases."""
+    """The rates and selectivities that the user expects; sources are named by their aliases."""
     rates = []
     for alias in sorted(per_source):
         for name, value in per_source[alias].items():

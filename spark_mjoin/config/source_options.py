@@ -1,6 +1,6 @@
-"""What the join wants to know of one source: its window and event time, and what it promises (`source.<alias>.*`).
+"""What the join needs to know about one source: its window, event time and key promises (`source.<alias>.*`).
 
-Not covered: the options that the source reads itself. They go to it as they are.
+Not covered: the options that the source reads itself. It gets them as they are.
 """
 
 from __future__ import annotations
@@ -16,16 +16,16 @@ from spark_mjoin.quantities import MOST, parse_duration
 
 @dataclass(frozen=True)
 class WindowOption:
-    """A window as it is written: `10 minutes` or `10000 rows`."""
+    """A window as the option has it: `10 minutes` or `10000 rows`."""
 
     size: int  # microseconds or rows
     in_rows: bool
-    option: str  # that it was given by
+    option: str  # the option that sets it
 
 
 @dataclass(frozen=True)
 class Promised:
-    """What a source promises about the rows that it will deliver, as it is written."""
+    """The key promises of a source, as its options have them."""
 
     punctuation: str | None = None  # an SQL predicate: the rows for which it is true are punctuations
     values: tuple[str | None, str] | None = None  # (key column or None for the only one, column with a list of values)
@@ -92,11 +92,11 @@ def source_options(alias: str, given: Mapping[str, str], default: WindowOption |
 
 
 def _promised(alias: str, given: Mapping[str, str]) -> Promised:
-    """The promises of a source, from its options by lower-cased name."""
+    """The key promises of a source, from its options by lower-cased name."""
     found = {name: given[name.lower()] for name in OF_PROMISES if name.lower() in given}
     for name, value in found.items():
         if not value:
-            raise OptionError(f"option 'source.{alias}.{name}' is empty: give it a value, or leave it out")
+            raise OptionError(f"option 'source.{alias}.{name}' is empty: set a value, or remove it")
     for name in ("punctuationValues", "punctuationRange"):
         if name in found and "punctuation" not in found:
             raise OptionError(

@@ -1,7 +1,7 @@
 """`format("mjoin")`: options in, a schema and readers out.
 
-Everything that can be wrong with the options is found in `schema()`, which Spark calls at `load()`. What is found is
-kept and travels with the pickled data source, so a query runs with the schemas that it was loaded with.
+Spark calls `schema()` at `load()`, and `schema()` finds everything that can be wrong with the options. Its outcome
+travels with the pickled data source, so a query runs with the schemas that it was loaded with.
 
 Nothing heavy is imported at the top: PySpark imports this module whenever it looks up a data source.
 """
@@ -26,8 +26,8 @@ class MJoinDataSource(DataSource):
         super().__init__(options)
         self._compiled: tuple[JoinSpec, Settings] | None = None
         if options.get("__checkpointLocation") is not None:
-            # From the jar, when a query begins. What is found here, in a process that has parsed queries before, need
-            # not be found again by the planner's, which Spark starts for the query and which imports no parser then.
+            # The jar sets this option when a query begins, in a process that has parsed queries before. The planner's
+            # process, which Spark starts for the query, then need not load the join again, and imports no parser.
             self._compile()
 
     def schema(self) -> StructType:
@@ -63,6 +63,6 @@ class MJoinDataSource(DataSource):
 
         if schema != self.schema():
             raise OptionError(
-                f"the schema given, {schema.simpleString()}, is not what the join gives out, "
-                f"{self.schema().simpleString()}; leave it out, and shape the columns in option 'query'"
+                f"the schema given, {schema.simpleString()}, is not the schema of the join, "
+                f"{self.schema().simpleString()}; remove it, and shape the columns in option 'query'"
             )

@@ -1,8 +1,8 @@
 """Join three related streams before your eyes: `python -m spark_mjoin demo`.
 
 Orders, payments and shipments come from the built-in generator at rates that change, with a stall and with bursts. One
-streaming query joins them and writes Parquet. While it runs you see what came in, what went out and what it costs; at
-the end a summary, a check of the result, and a picture of results over time.
+streaming query joins them and writes Parquet. While it runs it shows rows in, results and costs. At the end it prints a
+summary, checks the result, and draws results over time.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ BLANK = {"results": 0, "memory": 0, **dict.fromkeys(STREAMS, 0)}
 
 @dataclass
 class Progress:
-    """What the query has told so far."""
+    """What the query has reported so far."""
 
     rows: int
     began: float = field(default_factory=time.monotonic)
@@ -46,9 +46,9 @@ class Progress:
     batches: int = 0
 
     def update(self, recent: list[Any]) -> None:
-        """Take in the batches that Spark has reported since the last call.
+        """Add the batches that Spark has reported since the last call.
 
-        Rows in are in the batch's offset and rows out in its count; the source shows the rest, which without the jar
+        The batch's offset has the rows in, and its count the rows out. The metrics have the rest; without the jar they
         may be one batch old.
         """
         self.phase = "waiting for input"
@@ -72,7 +72,7 @@ class Progress:
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--rows", type=int, default=60_000, help="rows per stream (default: 60,000)")
-    parser.add_argument("--out", type=Path, default=Path("out/demo"), help="where the picture goes (default: out/demo)")
+    parser.add_argument("--out", type=Path, default=Path("out/demo"), help="where to draw (default: out/demo)")
 
 
 def command(given: argparse.Namespace) -> int:

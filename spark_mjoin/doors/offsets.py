@@ -2,9 +2,9 @@
 
     {"query": "5f0c...", "version": 7, "positions": {"orders": {...}, "payments": {...}}, "plan": {...}}
 
-Spark keeps it in the checkpoint before it runs the batch that leads there, and gives it back after a crash without
+Spark writes it to the checkpoint before it runs the batch that leads there. After a crash Spark passes it back without
 asking for a new one first. So the offset is the plan (DESIGN, invariant 3): `plan` has everything that was decided for
-the batch (spark_mjoin.plan), as far as it is out of the ordinary.
+the batch (spark_mjoin.plan), as far as it differs from the defaults.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ Offset = dict[str, Any]
 
 
 def encode(point: Point, inputs: int) -> Offset:
-    """The offset of a query with so many inputs."""
+    """The offset of a query with this many inputs."""
     plan = point.plan.to_json(inputs)
     return {
         "query": point.query,

@@ -2,14 +2,14 @@
 
 It is PySpark's own `python_streaming_source_runner` with two differences.
 
-It starts sooner. Spark puts `pyspark.zip` first on the path of all its Python processes, and what is in a zip is
-compiled anew each time, which takes longer than all the rest of the start. Where the zip belongs to an installed
-pyspark that is on the path as well, the same modules are taken from there.
+It starts sooner. Spark puts `pyspark.zip` first on the path of all its Python processes. Python compiles modules from a
+zip anew each time, and that takes longer than the rest of the start. Where the zip belongs to an installed pyspark that
+is also on the path, this process imports the installed modules.
 
 It serves one query after the other (`succession`): the jar keeps a process whose query has ended for the next one.
 
-Must not import pyspark before the path is as it should be. Not covered: Spark's other Python processes, which are kept
-and used again.
+This module must not import pyspark before it has set the path. Not covered: Spark's other Python processes, which Spark
+keeps and uses again.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ RUNNER = "pyspark.sql.streaming.python_streaming_source_runner"
 
 
 def without_zips(path: Sequence[str]) -> list[str]:
-    """The path without the archives that Spark puts there, as far as the same version is on it as files too."""
+    """The path without Spark's archives, where the same version of pyspark is on it as files too."""
     return [entry for entry in path if not _is_installed(Path(entry), path)]
 
 

@@ -1,12 +1,14 @@
-"""Spark's interface to a query: offsets and input partitions out, the same in, results and metrics handed over.
+"""Spark's interface to a query: it returns offsets and input partitions, takes them back, and returns results and
+metrics.
 
-Decides nothing: the driver's side is `driver.session`, the executor's `engine.batch`, and `offsets` has the JSON.
+It decides nothing. The driver's side is `driver.session`, the executor's is `engine.batch`, and `offsets` has the JSON.
 
 Spark's `commit` is not needed: tasks remove what is old when they publish what is new.
 
-Metrics are made of the manifests that a batch has committed, so a task that ran twice counts once, and one that was cut
-off does not count. With the jar (jvm-shim/) `reportLatestOffset` is asked for them when a batch is done, and only then;
-without it Spark asks once per trigger, before the next batch is planned, and shows the answer as `latestOffset`.
+Metrics come from the manifests that a batch has committed. So a task that ran twice counts once, and a task that was
+interrupted does not count. With the jar (jvm-shim/), Spark calls `reportLatestOffset` for them when a batch is done,
+and only then. Without it Spark calls it once per trigger, before it plans the next batch, and shows the answer as
+`latestOffset`.
 """
 
 from __future__ import annotations
@@ -43,7 +45,7 @@ class JoinPartition(InputPartition):
 
 
 class MJoinBatchReader(DataSourceReader):
-    """`spark.read`: the join of what is there now, to completion, with no state kept."""
+    """`spark.read`: joins what is there now, to completion, and keeps no state."""
 
     def __init__(self, spec: JoinSpec, settings: Settings) -> None:
         self._spec, self._settings = spec, settings
@@ -58,7 +60,7 @@ class MJoinBatchReader(DataSourceReader):
 
 
 class MJoinStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
-    """`spark.readStream`: the join of streams, micro-batch by micro-batch, with durable state."""
+    """`spark.readStream`: joins streams, micro-batch by micro-batch, with durable state."""
 
     def __init__(self, spec: JoinSpec, settings: Settings, clock: Clock = SYSTEM) -> None:
         self._secrets = worker.secrets_of(spec, settings.state_location)
@@ -77,7 +79,7 @@ class MJoinStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             return self._offset(self.session.initial())
 
     def getDefaultReadLimit(self) -> ReadLimit:
-        """What Spark passes to latestOffset except under Trigger.Once, which asks for all and means it."""
+        """The limit that Spark passes to latestOffset, except under Trigger.Once, which takes everything."""
         return ReadMaxRows(2**62) if self.session.is_limited else ReadAllAvailable()
 
     def prepareForTriggerAvailableNow(self) -> None:
@@ -97,8 +99,8 @@ class MJoinStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     def reportLatestOffset(self) -> Offset | None:
         """The metrics of the last batch, and how far it came.
 
-        With the jar they go to `sources[0].metrics` of the batch itself. Without, this is what the progress of the next
-        batch shows as `latestOffset`.
+        With the jar they appear in `sources[0].metrics` of the batch itself. Without it, the progress of the next batch
+        shows them as `latestOffset`.
         """
         with self._secrets.kept():
             said = self.session.report()
@@ -110,7 +112,7 @@ class MJoinStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         """Nothing to do; see the module's docstring."""
 
     def stop(self) -> None:
-        """Nothing is held."""
+        """Nothing to do: the reader holds nothing."""
 
     def _point(self, offset: Offset) -> Point:
         return offsets.decode(offset, self._inputs)

@@ -2,7 +2,7 @@
 
 The jar (jvm-shim/) adds what a Python data source cannot do by itself. Everything else works without it.
 
-Imports nothing heavy, so that `import spark_mjoin` stays light: sessions are told apart by what they can do.
+It imports nothing heavy, so that `import spark_mjoin` stays light. It recognises kinds of sessions by their methods.
 """
 
 from __future__ import annotations
@@ -38,12 +38,12 @@ def jar_path() -> str:
 def enable(spark: Any, *, fast_checkpoints: bool | None = None) -> bool:
     """Add the jar to a running session, classic or Connect: metrics in the progress, state in the checkpoint.
 
-    `fast_checkpoints` lets all queries of the session write checkpoints on a local disk without starting a process for
-    each file; checkpoints elsewhere are written as before. Not given, it is so where the master is `local` and nobody
-    has chosen a class for checkpoint files.
+    With `fast_checkpoints`, all queries of the session write checkpoints on a local disk without starting a process for
+    each file; checkpoints elsewhere are written as before. The default is True where the master is `local` and the
+    session has no class for checkpoint files.
 
-    Returns whether the jar is there. An installation without it gets a warning, and works as before; a Spark that the
-    jar was not made for is a JarError.
+    Returns whether the jar is there. Without it, `enable` logs a warning, and everything works as before. A Spark
+    version that the jar does not support raises a JarError.
     """
     version = str(spark.version)
     if ".".join(version.split(".")[:2]) not in SPARK_VERSIONS:
@@ -69,7 +69,7 @@ def enable(spark: Any, *, fast_checkpoints: bool | None = None) -> bool:
 
 
 def plain_path(path: str) -> str:
-    """A path to the same file that Spark's ADD JAR understands: it takes a blank or a % for part of a URI."""
+    """A path to the same file that Spark's ADD JAR understands. ADD JAR reads a blank or a % as part of a URI."""
     if re.fullmatch(r"[\w./+-]+", path, re.ASCII):
         return path
     directory = tempfile.mkdtemp(prefix="spark-mjoin-")
@@ -80,7 +80,8 @@ def plain_path(path: str) -> str:
 def metrics_of(progress: Any) -> dict[str, str]:
     """The join's metrics in a progress of a query: a StreamingQueryProgress, or the dict of `query.lastProgress`.
 
-    With the jar they are those of that batch, without it those of the batch before; empty where there are none.
+    With the jar they are those of that batch, without it those of the batch before. The result is empty where there are
+    none.
     """
     given: Any = progress if isinstance(progress, Mapping) else json.loads(progress.json)
     source = given["sources"][0]

@@ -1,7 +1,8 @@
 """One planner's process (`planner_process`) for one query after the other.
 
-The jar (jvm-shim/src/sparkmjoin/Planner.java) says that a query has ended, and which one comes next, with an offset
-that no query has, as Spark says `commit`: of the messages that Spark's runner understands, no other is as free.
+The jar (jvm-shim/src/sparkmjoin/Planner.java) says that a query has ended, and which one comes next. It sends a
+`commit` with an offset that no query has: among the messages that Spark's runner understands, only `commit` has no
+other use here.
 """
 
 from __future__ import annotations
@@ -24,7 +25,7 @@ CHANGE = "__mjoinPlanner"  # as in jvm-shim/src/sparkmjoin/Planner.java
 
 
 def prepare() -> None:
-    """Let PySpark's runner, imported from now on, have readers that can be exchanged."""
+    """Give PySpark's runner, which is imported after this, readers that can be exchanged."""
     datasource_internal._streamReader = lambda datasource, schema: Succession(datasource, schema)
 
 
@@ -35,7 +36,7 @@ class Succession(DataSourceStreamReader, SupportsTriggerAvailableNow):
         self._reader: DataSourceStreamReader | None = source.streamReader(schema)
 
     def commit(self, end: Offset) -> None:
-        """From the jar: the query is another one now, or there is none. It passes on nothing that Spark commits."""
+        """The jar calls this: the process serves another query now, or none. Spark's own commits are not passed on."""
         self.stop()
         query = end[CHANGE]
         if query:

@@ -1,6 +1,7 @@
 """What a Python worker of Spark does around a task of `engine.batch`: connections, garbage, and the report to the jar.
 
-Imports the engine only to run it: the driver's processes import this module too, and start the sooner without it.
+It imports the engine only to run it. The driver's processes import this module too, and start sooner without the
+engine.
 """
 
 from __future__ import annotations
@@ -41,7 +42,7 @@ def run(task: PartitionTask) -> Iterator[pa.RecordBatch]:
 
 
 def secrets_of(spec: JoinSpec, location: str | None = None) -> Secrets:
-    """What no error may show."""
+    """The secrets that no error may show."""
     given = [option for source in spec.sources for option in source.options]
     return Secrets.of([*given, ("stateLocation", location)])
 
@@ -50,9 +51,9 @@ def secrets_of(spec: JoinSpec, location: str | None = None) -> Secrets:
 def tune_connections() -> None:
     """Let this worker's connections to Spark send small messages at once, and large ones without waiting for Spark.
 
-    A task begins and ends with several small messages; by default each waits for more to go with it, which costs a
-    micro-batch some milliseconds. Results are large; where the connection has room for a few batches of them, the next
-    one is joined while Spark still reads the last. The system may give less room: Linux, what net.core.wmem_max says.
+    A task begins and ends with several small messages. By default each waits for more data to send with it, which costs
+    a micro-batch some milliseconds. Results are large. Where the connection buffers a few batches of them, the task
+    joins the next one while Spark still reads the last. The system may limit the buffer: Linux to net.core.wmem_max.
     """
     descriptors = Path("/proc/self/fd")
     if not descriptors.is_dir():  # not Linux: it is a little slower there
@@ -68,18 +69,18 @@ def tune_connections() -> None:
 
 @cache
 def freeze_gc() -> None:
-    """At the end of this worker's first task: what is there now need not be looked through for garbage again.
+    """At the end of this worker's first task: exclude all present objects from garbage collection.
 
-    Spark's workers collect garbage after every task. With all that the engine imports and compiles, that takes a core
-    while Spark plans the next batch, and holds up that batch's task.
+    Spark's workers collect garbage after every task. With all that the engine imports and compiles, that keeps a core
+    busy while Spark plans the next batch, and delays the task of that batch.
     """
     gc.collect()
     gc.freeze()
-    atexit.register(gc.unfreeze)  # what is left at the end goes in good order
+    atexit.register(gc.unfreeze)  # at exit Python frees everything in good order
 
 
 class _Replaced(AccumulatorParam[dict[str, int]]):
-    """A value that is said once."""
+    """A value that replaces the one before it."""
 
     def zero(self, value: dict[str, int]) -> dict[str, int]:
         return {}

@@ -1,29 +1,30 @@
 """How a probe finds its rows: by an index of the probed input, or by scanning it (Kang 2003, sections 3 and 4.1).
 
-A direction is an arriving input and one that its rows probe. Looking rows up is quick, but the index has to take in
-every row that arrives, and is built anew when rows have left; a scan needs no index, but goes over all rows for each
-chunk of rows that probe together. So a slow input had better scan the window of a fast one.
+A direction is an arriving input and one that its rows probe. Looking rows up is quick, but the index needs an entry for
+every row that arrives, and has to be built anew when rows were evicted or dropped. A scan needs no index, but reads all
+rows for each chunk of rows that probe together. So a slow input should scan the window of a fast one.
 
-    index  = (arrivals + rows * times that rows leave) * Costs.index     once, if any direction looks up
-    lookup = probes * Costs.hash                                         for each direction that does
-    scan   = chunks * rows * Costs.scan + probes * Costs.hash            for each direction that does: its small index
+    index  = (arrivals + rows * purges) * Costs.index            once, if any direction looks up
+    lookup = probes * Costs.hash                                 for each direction that does
+    scan   = chunks * rows * Costs.scan + probes * Costs.hash    for each direction that does: its small index
 
-all in the same unit of time, as in the paper's equation 1. Its equations are the special case in which every row is a
-chunk of its own (`tests/planner/test_access.py`): (2), with scan = C_n, and (3), where rows leave one by one and each
-costs the look at a bucket. What both have to do, find the matches, append and drop rows, is left out, as in (7).
+all in the same unit of time, as in the paper's equation 1; `purges` counts how often rows are evicted or dropped. Its
+equations are the special case in which every row is a chunk of its own (`tests/driver/test_access.py`): (2), with scan
+= C_n, and (3), where rows expire one by one and each costs the look at a bucket. Both ways have to find matches, append
+and drop rows; the model omits that, as (7) does.
 
-An index that is brought up to date when it is asked for does not take in what was not asked for in between: both terms
-of `index` are bounded by the chunks that look up, times the rows.
+An index is brought up to date when a probe asks for it. Changes between two probes cost nothing, so both terms of
+`index` are bounded by the chunks that look up, times the rows.
 
-Rates are those of the counts of probes (`metrics.EdgeCounts`), which fade: they are known again at once when a query
-is restarted, and a change shows within a few batches. The unit of time is that of the counts.
+Rates come from the counts of probes (`evidence.Edge`), which fade. After a restart they are known at once, and a change
+shows within a few batches. The unit of time is that of the counts.
 
-Inputs that only grow. Their rows will have to go into an index sooner or later, so not to put them there now saves
-nothing, unless scans stay cheaper for long: until the input has GROWTH times its rows. An input with a window counts as
-growing until it has dropped rows.
+Inputs that only grow. Sooner or later an index needs all their rows, so scanning saves nothing now, unless scans stay
+cheaper for long: until the input has GROWTH times its rows. An input with a window counts as growing until it has
+dropped rows.
 
-Pure. Not covered: that a state which is loaded by another worker has to build its indexes anew; and a batch in which an
-input probes in many more chunks than in those before, which scans as often before the next one looks up.
+Pure. Not covered: a worker that loads a state has to build its indexes anew; and if an input suddenly probes in many
+more chunks, that batch scans for each of them before the next batch looks up.
 """
 
 from __future__ import annotations
@@ -36,7 +37,7 @@ from dataclasses import dataclass
 from spark_mjoin.driver.costs import Costs
 from spark_mjoin.errors import OptionError, listed, nearest
 from spark_mjoin.join import orders
-from spark_mjoin.join.statistics import Statistics
+from spark_mjoin.join.statistics import Counted, Statistics
 from spark_mjoin.model import CHUNK_ROWS, LAZY, Access, JoinSpec, OperatorSpec, ProbeOrder
 from spark_mjoin.plan import Plan
 from spark_mjoin.query import tree as trees
@@ -48,7 +49,7 @@ LEAST_GAIN = 0.3  # of the time that the present way takes, to scan instead of l
 LEAST_GAIN_BACK = 0.05  # the same, to look up again
 LEAST_SHARE = 0.01  # of the time that it takes to store what arrives at all inputs: less is not worth a change
 LEAST_ROWS = 100.0  # that have arrived at the probed input
-FLUSHED = 0.22  # of the rows in memory leave in a flush, about
+FLUSHED = 0.22  # of the rows in memory are evicted in a flush, about
 
 _DIRECTION = re.compile(r"\s*([^>\s:]+)\s*>\s*([^>\s:]+)\s*:\s*(\w+)\s*")
 
@@ -58,7 +59,7 @@ _DIRECTION = re.compile(r"\s*([^>\s:]+)\s*>\s*([^>\s:]+)\s*:\s*(\w+)\s*")
 
 @dataclass(frozen=True)
 class Wanted:
-    """What option `access` says: for all directions, and for some, which are given as inputs of the join."""
+    """What option `access` says, for all directions and for single ones, as inputs of the join."""
 
     default: str = AUTO
     directions: tuple[tuple[tuple[int, int], str], ...] = ()
@@ -136,8 +137,8 @@ class Target:
 
     rows: float
     arrivals: float
-    purges: float  # times that rows leave, after which an index is built anew
-    grows: bool = False  # nothing leaves: what is not in an index yet will have to go there
+    purges: float  # times that rows are evicted or dropped, after which an index is built anew
+    grows: bool = False  # nothing is evicted or dropped: an index will need all rows sooner or later
 
 
 def indexing(target: Target, lookups: float, costs: Costs) -> float:
@@ -247,16 +248,14 @@ class Rules:
     """What a plan of access keeps to."""
 
     wanted: Wanted = Wanted()
-    active: bool = False  # rows leave before every batch
+    active: bool = False  # rows are dropped before every batch
     briefly: bool = False  # no reasons are needed where it is plain that nothing will scan
 
 
-def plan_access(
-    place: OperatorSpec, figures: Sequence[OperatorFigures], used: Used, rules: Rules, costs: Costs
-) -> tuple[Access, list[Choice]]:
-    """The directions of one operator that scan, from the newest manifests of all partitions that have it."""
+def plan_access(operator: Counted, used: Used, rules: Rules, costs: Costs) -> tuple[Access, list[Choice]]:
+    """The directions of one operator that scan."""
+    place, figures, statistics = operator.place, operator.figures, operator.statistics
     spec = place.spec
-    statistics = Statistics.of_manifests(spec, figures, in_memory=True)
     counted = [_arrivals(statistics, m, len(figures)) for m in range(len(spec.inputs))]
     targets = _targets(spec, statistics, figures, counted, rules.active)
     if (
@@ -299,7 +298,7 @@ def _targets(
 ) -> list[Target]:
     in_memory, arriving = max(1.0, sum(statistics.rows)), sum(rows for rows, _ in counted)
     chunks = [of for _, of in counted if of]
-    # Lazily, rows leave when a third of those in memory have come since; an index is built anew of the others.
+    # Lazily, rows are dropped when a third of those in memory have come since; then an index is built anew.
     expiring = (min(chunks) if active else (LAZY - 1) * arriving / in_memory) if chunks else 0.0
     flushed = any(f.overflowed for f in figures)
     flushing = arriving / (FLUSHED * in_memory) if flushed else 0.0

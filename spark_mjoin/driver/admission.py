@@ -1,23 +1,22 @@
-"""How much of each input the next batch lets in, when input outruns the join (Kang 2003, section 4.2).
+"""How much of each input the next batch admits when input outruns the join (Kang 2003, section 4.2).
 
-    what batches took, and how long ──> rows that the next one can take ──> shared over the inputs ──> parts of each
+    rows and times of batches ──> rows that the next one can take ──> divided over the inputs ──> fractions of each
 
-Shares. The results of a batch are, up to a constant, the product of the rows that are let in of each input: with
-windows of size T the rate of results is sum_i r_i prod_{j != i} r_j T_j = (prod r_j) (sum_i prod_{j != i} T_j), and
-without windows the product of all rows. Given their sum, the product is largest when they are equal; an input that has
-fewer rows than that gives all, and the others share the rest equally. So for two inputs it is what the paper says, and
-neither windows nor selectivities matter.
+Inputs. The results of a batch are, up to a constant, the product of the admitted rows of each input: with windows of
+size T the rate of results is sum_i r_i prod_{j != i} r_j T_j = (prod r_j) (sum_i prod_{j != i} T_j), and without
+windows the product of all rows. For a given sum, the product is largest when the numbers are equal. If an input has
+fewer rows, all of them are admitted, and the others divide the rest equally. For two inputs this is what the paper
+says. Neither windows nor selectivities matter.
 
-Time. A batch takes `overhead`, in which no task works, something for every row that is there, since it must be read,
-and something for every row that is let in. What these are is fitted to what batches took. A batch may take `maxDelay`;
-without it as long as its input took to arrive, or FREE_SECONDS. Then delay does not grow, and what has built up goes
-down.
+Time. A batch takes `overhead`, in which no task works, some time to read each row, and some more for each admitted row.
+These times are fitted to the times of earlier batches. A batch may take `maxDelay`; without it, as long as its input
+took to arrive, or FREE_SECONDS. Then the delay does not grow, and a backlog shrinks.
 
-Recall. With `minRecall` the number of rows is raised until no result can be less likely than that: for an arriving row
-of any input, its fraction times the least ones that the others have, in the state or from now on. Sharing more rows
-equally is also the cheapest way to get there. A batch may take longer then.
+Recall. With `minRecall` the number of rows is raised until every result is at least that likely. The probability for an
+arriving row is the fraction of its input times the least fractions of the others, in the state or from now on. Dividing
+more rows equally is also the cheapest way to raise it. A batch may then take longer.
 
-Pure: times come from outside. The decision is part of the offset, so a replay asks nobody.
+Pure: times are parameters. The decision is part of the offset, so a replay decides nothing.
 """
 
 from __future__ import annotations
@@ -31,7 +30,7 @@ from spark_mjoin.model import WHOLE
 
 FREE_SECONDS = 5.0  # that a batch may take before anything is shed, unless `maxDelay` says otherwise
 RECOVERY = 0.9  # of the time in which its input arrived, that a batch may take
-LEAST_PARTS = WHOLE // 1024  # of an input, that are always let in
+LEAST_PARTS = WHOLE // 1024  # of an input, that are always admitted
 LEAST_WORK = 0.1  # of the time that a batch may take, that is left for tasks whatever the overhead
 FADING = 0.5  # what is left of older measurements after a batch
 FEW_ROWS = 10  # a sample with fewer says little about how many there are
@@ -42,11 +41,11 @@ Parts = tuple[int, ...]
 
 @dataclass
 class Load:
-    """What batches took, and how long: smoothed, as far as this process has seen it."""
+    """The rows and times of batches, smoothed, as far as this process has seen them."""
 
     inputs: int
-    rates: list[float] = field(default_factory=list)  # rows per second that arrive, let in or not; empty: not known
-    offered: list[float] = field(default_factory=list)  # rows of the last batch, let in or not
+    rates: list[float] = field(default_factory=list)  # rows per second that arrive, admitted or not; empty: not known
+    offered: list[float] = field(default_factory=list)  # rows of the last batch, admitted or not
     overhead: float = 0.0  # seconds of a batch before tasks begin
     _sums: list[float] = field(default_factory=lambda: [0.0] * 5)  # of products, for the fit of `costs`
 
@@ -58,10 +57,10 @@ class Load:
     def note(
         self, taken: Sequence[int], parts: Parts, arrived_seconds: float | None, worked: float, overhead: float
     ) -> None:
-        """A batch is over: rows of each input that were let in, by which parts, and what it took.
+        """Learn from a batch: its admitted rows of each input, the fractions, and the time that it took.
 
-        arrived_seconds: in which its input had arrived; None where nobody knows, as for the first. How long that took
-        says little either: processes and caches were cold.
+        arrived_seconds: in which its input had arrived; None where it is not known, as for the first batch. The time of
+        the first batch says little either: processes and caches were cold.
         """
         before = self.offered or [0.0] * self.inputs
         self.offered = [
@@ -80,9 +79,9 @@ class Load:
             self._sums = [FADING * x + y for x, y in zip(self._sums, new, strict=True)]
 
     def costs(self) -> tuple[float, float]:
-        """Seconds that tasks take for each row that is there, and for each that is let in besides: a least-squares fit.
+        """Seconds that tasks take to read each row, and in addition for each admitted row: a least-squares fit.
 
-        While everything is let in the two cannot be told apart, and all is laid to the second.
+        While everything is admitted the two cannot be distinguished, and all time counts for the second.
         """
         nn, aa, na, nt, at = self._sums
         determinant = nn * aa - na * na
@@ -96,26 +95,26 @@ class Load:
         return 0.0, at / aa
 
     def capacity(self, rows: float, seconds: float) -> float:
-        """How many of so many rows can be let in, for a batch to take no longer than that."""
+        """How many of these rows a batch can admit without taking longer than that."""
         each, let_in = self.costs()
         left = seconds - self.overhead - each * rows
         return max(left, LEAST_WORK * seconds) / let_in
 
     def expected(self, seconds: float | None) -> list[float]:
-        """Rows of each input in the next batch, which arrived in so many seconds; None: as many as in the last."""
+        """Rows of each input in the next batch, which arrived in this many seconds; None: as many as in the last."""
         return self.offered if seconds is None else [rate * seconds for rate in self.rates]
 
 
 @dataclass(frozen=True)
 class DelayLimit:
-    """How late results may be, and how many of them may be lost for that."""
+    """How late results may be, and how many may be lost for that."""
 
     max_delay: float | None = None  # seconds
     min_recall: float | None = None
 
 
 def admit(load: Load, before: Parts | None, seconds: float | None, limit: DelayLimit, least: Sequence[float]) -> Parts:
-    """How much of each input the next batch lets in.
+    """How much of each input the next batch admits.
 
     before: what the last one did; seconds: in which its input arrived, None where nothing arrives any more; least: the
     smallest fraction of each input that is in the state.
@@ -125,7 +124,7 @@ def admit(load: Load, before: Parts | None, seconds: float | None, limit: DelayL
         return everything  # delay cannot grow
     rows = load.expected(seconds)
     if before is not None and limit.min_recall is not None and not keeps(before, least, limit.min_recall):
-        before = None  # it was decided under another limit
+        before = None  # the fractions of the last batch had another limit
     if not rows or not load.is_known:
         return before or everything
     may_take = limit.max_delay or max(FREE_SECONDS, RECOVERY * (seconds or 0.0))
@@ -147,7 +146,7 @@ def least_fractions(held: Iterable[Held], inputs: int) -> list[float]:
 
 
 def shares(rows: Sequence[float], capacity: float) -> list[float]:
-    """Rows of each input to be let in so that their product is maximal, given how many there are and fit in all."""
+    """Rows of each input to admit so that their product is maximal, from the rows of each and the number that fits."""
     out, left = [0.0] * len(rows), capacity
     for place, i in enumerate(sorted(range(len(rows)), key=lambda i: rows[i])):
         out[i] = min(rows[i], left / (len(rows) - place))
@@ -165,7 +164,7 @@ def keeps(parts: Parts, least: Sequence[float], recall: float) -> bool:
 
 
 def _raised(rows: Sequence[float], capacity: float, least: Sequence[float], recall: float) -> Parts:
-    """The smallest shares, of more rows than there is time for, that keep to a recall."""
+    """The smallest numbers of rows, beyond what there is time for, that keep a recall."""
     low, high = capacity, sum(rows)
     for _ in range(40):
         middle = (low + high) / 2

@@ -1,19 +1,19 @@
 """Which input gets how much memory, when windows do not fit (Kang 2003, section 4.3), and admission along with it.
 
 The rate of results is, up to a constant, sum_i r_i prod_{j != i} W_j: rows of input i that arrive per second, times the
-rows of the others that they meet. Windows are cut so that their bytes fit, and the sum is to be as large as it can.
+rows of the others that they meet. Windows are cut so that their bytes fit and the sum is as large as possible.
 
     fixed rates (VTCA)   for two inputs the sum is linear in each window, so the better one gets all it can use: the
                          slower input, as the paper says, or the one with smaller rows. The other only probes.
-    free rates (VTVA)    where processing is limited too, how much of each input is let in is chosen along with it: the
+    free rates (VTVA)    where processing is limited too, the admitted part of each input is chosen along with it: the
                          window of one input takes the memory, and nearly all rows that there is time for are of the
-                         other. No more of the first is let in than its window needs.
+                         other. Only as much of the first is admitted as its window needs.
 
-For more than two inputs there is no closed form: memory is moved between two inputs at a time, each time by the best
-amount, until nothing is gained; the sum is a concave function of that amount. From several beginnings, since the whole
-is not concave.
+For more than two inputs there is no closed form. Memory moves between two inputs at a time, each time by the best
+amount, until nothing is gained. The sum is a concave function of that amount. As a whole it is not concave, so the
+search begins at several points.
 
-Pure. Not covered: how rows leave (engine.retention.shrinking).
+Pure. Not covered: how rows are dropped (engine.retention.shrinking).
 """
 
 from __future__ import annotations
@@ -27,11 +27,11 @@ from spark_mjoin.driver.admission import LEAST_PARTS, DelayLimit, Load, Parts, a
 from spark_mjoin.evidence import Held
 from spark_mjoin.model import WHOLE, JoinSpec
 
-HORIZON_SECONDS = 600.0  # longer windows are not planned for: the part that is let in must fill them in this time
+HORIZON_SECONDS = 600.0  # no longer windows are planned: the admitted part must fill them in this time
 ROUNDS = 20
 GRID = 16  # steps in which windows are changed
 GAIN = 1.0001  # that is worth another round
-BETTER = 1.1  # than what is in force: a change gives up rows that are there
+BETTER = 1.1  # than what is in force: a change drops rows
 ASSUMED_BYTES = 100.0  # of a row, before there is one
 
 MemoryParts = tuple[float, ...]  # of the memory, for the window of each input
@@ -73,7 +73,7 @@ def decide(
     least: Sequence[float],
     flexible: Flexible | None,
 ) -> tuple[Parts, MemoryParts | None]:
-    """How much of each input the next batch lets in, and which part of the memory its window gets.
+    """How much of each input the next batch admits, and which part of the memory its window gets.
 
     As driver.admission.admit; without a limit nothing is shed. Where windows must be shortened as well, both are
     chosen together. What is in force stays unless something is BETTER.
@@ -136,7 +136,7 @@ def divide(rates: Sequence[float], most: Sequence[float], row_bytes: Sequence[fl
 
 @dataclass(frozen=True)
 class _Division:
-    """Memory that is divided over windows: what each input can use, and what it gives for it."""
+    """Memory that is divided over windows: what each input can use, and the results it gives for that."""
 
     rates: Sequence[float]
     caps: Sequence[float]  # bytes
@@ -175,7 +175,7 @@ class _Division:
 def divide_all(
     rates: Sequence[float], capacity: float, spans: Sequence[float], row_bytes: Sequence[float], memory: float
 ) -> tuple[list[float], list[float]]:
-    """Rows per second to let in of each input, and bytes for its window; a row counts for `spans` seconds.
+    """Rows per second to admit of each input, and bytes for its window; a row counts for `spans` seconds.
 
     rates: rows per second that there are; capacity: that there is time for. Given the windows the sum is linear in the
     rates: each input must fill its window, and the rest goes first to those whose rows meet the most (`let_in`). So

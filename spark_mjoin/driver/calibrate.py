@@ -2,9 +2,9 @@
 
 `python -m spark_mjoin calibrate` runs the engine's own tables, indexes and probes over generated rows, takes the best
 of some rounds, in seconds of the processor, and writes the figures to `spark_mjoin/costs.json` in the user's cache
-directory (XDG_CACHE_HOME, else ~/.cache). `calibrated` reads them there; without the file it gives DEFAULTS, which this
-command measured on the machine that the project was developed on. What counts for plans is how dear one operation is
-against another.
+directory (XDG_CACHE_HOME, else ~/.cache). `calibrated` reads them there. Without the file it returns DEFAULTS, which
+this command measured on the machine that the project was developed on. For plans only the ratios between operations
+count.
 
     hash      put a key into an index, or look up where a probe begins: the mean of both
     move      append a row of four columns (two numbers, a key, a string of 12 bytes) to a table, and write it to a file
@@ -166,7 +166,8 @@ class _Bench:
 
         from spark_mjoin import kernel
         from spark_mjoin.evidence import WorkCounts
-        from spark_mjoin.join.operator import materialise, pooled, produce
+        from spark_mjoin.join.bound import pooled
+        from spark_mjoin.join.operator import materialise, produce
         from spark_mjoin.model import CHUNK_ROWS, ProbeOrder, ProbeStep
         from spark_mjoin.state.table import HashIndex, Table
 

@@ -5,18 +5,18 @@
              ├──> the state manager: disk work, and inputs that wait (manager)
              └──> the order in which rows are taken in (scheduling)
 
-The tree is looked at again when the rows have grown by LOOK_AGAIN: a join of seven inputs has thousands of trees, and
-another one pays only over a longer time. And not before the join has worked PATIENCE times as long as looking takes.
-Orders are looked at for every batch; those of joins of more than FEW_INPUTS, which takes some time, when as many rows
-have come as NEWS of those that are there.
+The planner looks for a better tree when the rows have grown by LOOK_AGAIN: a join of seven inputs has thousands of
+trees, and a change pays only over a longer time. It does not look before the join has worked PATIENCE times as long as
+the search takes. It plans orders for every batch. For joins of more than FEW_INPUTS that takes some time, so there it
+waits until the rows have grown by NEWS.
 
-Trees are the planner's choice unless option `plan` is given. Before there are rows the choice rests on what the user
-expects (`expectedRowsPerSecond`, `expectedSelectivity`); without that all inputs are in one MJoin. With a budget the
-disk work that intermediate results cause is part of a tree's cost. Where too many rows are an error none are stored:
-how many there will be is only an estimate, and the inputs alone may fit.
+The planner chooses the tree unless option `plan` is set. Before there are rows, the choice rests on what the user
+expects (`expectedRowsPerSecond`, `expectedSelectivity`); without that all inputs are in one MJoin. With a budget, the
+cost of a tree includes the disk work that its intermediate results cause. Where too many rows are an error, no
+intermediate results are stored: their number is only an estimate, and the inputs alone may fit.
 
-Pure but for what it remembers: when it last looked at the tree. Rates come from outside. The decision is part of the
-offset, so a replay asks nobody.
+Pure, except that it remembers when it last looked for a tree. Rates are parameters. The decision is part of the offset,
+so a replay decides nothing.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from dataclasses import dataclass, field, replace
 from spark_mjoin.driver import access, decompose, manager, scheduling
 from spark_mjoin.driver.costs import Costs, expected_of, inside
 from spark_mjoin.join import orders
-from spark_mjoin.join.statistics import Pair, Statistics, of_plan
+from spark_mjoin.join.statistics import Counted, Pair, Statistics, of_plan
 from spark_mjoin.model import Access, JoinSpec, OperatorSpec, Settings, Tree
 from spark_mjoin.plan import Orders, Overflow, Plan
 from spark_mjoin.query import tree as trees
@@ -40,7 +40,7 @@ MOST_LOOKING_SECONDS = 1.2
 FEW_INPUTS = 5
 NEWS = 0.1
 ROWS_SHARE = 0.75  # of the memory, for rows; the rest is for disk work (engine.overflow)
-SPARE_USED = 0.5  # of the time that batches leave free, for disk work: input may grow, and disk work take longer
+SPARE_USED = 0.5  # of the time that batches leave free, for disk work: input may grow, and disk work may take longer
 HORIZON_SECONDS = 600.0  # that a choice is expected to hold
 
 Committed = Sequence[Manifest | None]  # the newest manifest of every partition, None where there is none
@@ -49,8 +49,8 @@ Committed = Sequence[Manifest | None]  # the newest manifest of every partition,
 @dataclass(frozen=True)
 class Planned:
     plan: Plan
-    has_disk_work: bool  # there is disk work left: the batch is worth running without input too
-    reasons: tuple[str, ...]  # for what is not as it was before
+    has_disk_work: bool  # there is disk work left: the batch is worth running even without input
+    reasons: tuple[str, ...]  # for what has changed
 
 
 @dataclass
@@ -73,9 +73,9 @@ class Planner:
     ) -> Planned:
         """The plan of the next batch.
 
-        before: of the last one; moving: the sources that have new rows; rates: rows per second of each input, 0.0 where
-        nobody knows; ended: no more will come than what is there; spare: seconds that batches lately left free, for
-        each that arrivals took.
+        before: the plan of the last one; moving: the sources that have new rows; rates: rows per second of each input,
+        0.0 where they are not known; ended: no more rows will come; spare: seconds that batches lately left free, for
+        each second that arrivals took.
         """
         moving = frozenset(moving)
         # Without new rows there may be no batch at all, and none that another plan would pay for.
@@ -84,9 +84,10 @@ class Planner:
         planned, choices = before.orders, list[orders.Choice]()
         scans, ways = before.access, list[access.Choice]()
         if tree != before.tree or self._has_news(committed):
-            planned, choices = self.orders(tree, before, committed)
+            operators = self.counted(tree, committed)
+            planned, choices = self.orders(tree, before, operators)
             if moving:
-                scans, ways = self.access(tree, replace(before, orders=planned), committed, briefly=True)
+                scans, ways = self.access(tree, replace(before, orders=planned), operators, briefly=True)
         reasons += [f"probing order of {c.reason}" for c in choices if c.changed]
         reasons += [f"access to {way.reason}" for way in ways if way.changed]
         overflow, has_disk_work = self._overflow(tree, before, committed, moving, ended, spare)
@@ -109,7 +110,7 @@ class Planner:
             what = "windows" if self.spec.windowed else "punctuations or constraints"
             return trees.single(len(self.spec.inputs)), f"a join with {what} stores no intermediate results"
         if room_of(self.settings) is not None:
-            return trees.single(len(self.spec.inputs)), "rows that do not fit into memory leave no results behind"
+            return trees.single(len(self.spec.inputs)), "dropped rows must not stay in stored results"
         if self.settings.plan is not None:
             return trees.parse(self.settings.plan, self.spec), "option 'plan' says so"
         found = [manifest for manifest in committed if manifest is not None]
@@ -121,7 +122,7 @@ class Planner:
         if found and self._worked_ms < 1000 * PATIENCE * looking:
             return before.tree, "the join has not worked enough for looking at trees to pay"
         statistics = self.statistics(committed, rates)
-        if not any(statistics.rates):  # as in the first batch after a restart: not a look that counts
+        if not any(statistics.rates):  # as in the first batch after a restart: this look does not count
             return before.tree, "no rates of arrival are known"
         self._judged_rows, self._worked_ms = rows, 0
         choice = self.choice(before, committed, statistics)
@@ -143,7 +144,7 @@ class Planner:
     def _most_stored(self) -> float:
         """How many intermediate rows there may be, over the rows of inputs."""
         spills = self.settings.memory_bytes is None or self.settings.overflow == "spill"
-        return decompose.MOST_STORED if spills else 0.0  # more than fits is an error then, or rows that are given up
+        return decompose.MOST_STORED if spills else 0.0  # more rows than fit are then an error, or are dropped
 
     def _room(self, committed: Committed, rows: Sequence[float]) -> decompose.Room:
         """How many rows of inputs fit into memory, judged by what those that are there take."""
@@ -166,18 +167,24 @@ class Planner:
         self._arrived = 0
         return True
 
-    def orders(self, tree: Tree, before: Plan, committed: Committed) -> tuple[Orders, list[orders.Choice]]:
+    def counted(self, tree: Tree, committed: Committed) -> list[Counted]:
+        """The operators of a tree, with what the partitions have committed of them that run it already."""
+        running = [m.operators for m in committed if m is not None and m.tree == tree]
+        return [Counted(p, [each[p.number] for each in running]) for p in trees.layout(self.spec, tree)]
+
+    def orders(self, tree: Tree, before: Plan, operators: Sequence[Counted]) -> tuple[Orders, list[orders.Choice]]:
         """The probing orders of every operator of the tree, as far as anything is known, and how they came to be."""
         planned: list[tuple[orders.Targets | None, ...]] = []
         choices: list[orders.Choice] = []
         rates, given = expected_of(self.spec, self.settings.expected)
-        for place in trees.layout(self.spec, tree):
+        for operator in operators:
+            place = operator.place
             none: list[orders.Targets | None] = [None] * len(place.spec.inputs)
             current = before.orders[place.number] if before.tree == tree and before.orders else none
-            figures = [m.operators[place.number] for m in committed if m is not None and m.tree == tree]
             own, made = none, list[orders.Choice]()
-            if figures:
-                own, made = orders.plan_orders(place.spec, figures, current, between_members(place, given))
+            if operator.figures:
+                known = operator.statistics.expecting(between_members(place, given))
+                own, made = orders.choose_all(known, known.rows, current)
             elif all(len(leaves) == 1 and rates[leaves[0]] for leaves in place.leaves):  # what the user expects
                 own_rates = [rates[leaves[0]] for leaves in place.leaves]
                 rows = inside(place.spec, [rate * HORIZON_SECONDS for rate in own_rates], own_rates)
@@ -190,21 +197,21 @@ class Planner:
     # --- access ----------------------------------------------------------------------------------------------
 
     def access(
-        self, tree: Tree, before: Plan, committed: Committed, briefly: bool = False
+        self, tree: Tree, before: Plan, operators: Sequence[Counted], briefly: bool = False
     ) -> tuple[tuple[Access, ...], list[access.Choice]]:
         """The directions of every operator of the tree that scan, and how they came to be; orders are before.orders."""
         wanted = access.parse(self.settings.access, self.spec)
         planned: list[Access] = []
         choices: list[access.Choice] = []
-        for place in trees.layout(self.spec, tree):
+        for operator in operators:
+            place = operator.place
             own, made = access.forced(wanted, place), list[access.Choice]()
-            figures = [m.operators[place.number] for m in committed if m is not None and m.tree == tree]
-            if figures:
+            if operator.figures:
                 current = before.access[place.number] if before.tree == tree and before.access else ()
                 of_orders = before.orders[place.number] if before.orders else ()
                 active = self.settings.expiry == "active" or self.settings.overflow == "fail"
                 used, rules = access.Used(of_orders, current), access.Rules(wanted, active, briefly)
-                own, made = access.plan_access(place, figures, used, rules, self.costs)
+                own, made = access.plan_access(operator, used, rules, self.costs)
             planned.append(own)
             choices += made
         return tuple(planned), choices
@@ -221,24 +228,21 @@ class Planner:
     def _overflow(
         self, tree: Tree, before: Plan, committed: Committed, moving: frozenset[str], ended: bool, spare: float
     ) -> tuple[Overflow | None, bool]:
-        """How the batch keeps to its memory; None where everything stays there, as it always has."""
+        """How the batch keeps within its memory; None where everything is in memory and stays there."""
         settings, spec = self.settings, self.spec
         budget = settings.memory_bytes if settings.overflow == "spill" else None
         if budget is None and not any(m.spilled for m in committed if m is not None):
             return None, False
         alias_of = [spec.sources[i.source].alias for i in spec.inputs]
         arriving = frozenset(n for n, alias in enumerate(alias_of) if alias in moving)
-        decisions, work = [], []
         share = settings.disk_share
         has_time = bool(share) and SPARE_USED * spare > share
         earned = self._earned(before, committed, SPARE_USED * spare if has_time else share)
-        for manifest in committed:
-            pairs = [] if manifest is None else zip(self.layout(manifest), manifest.operators, strict=True)
-            operators = [manager.Committed(place, figures) for place, figures in pairs]
-            fuel, over = settings.fuel_bytes, ended and not arriving
-            decisions.append(manager.decide(operators, fuel, arriving, over, earned, has_time))
-            stays = manifest is None or manifest.tree == tree
-            work.append(decisions[-1].work if stays else ())  # a change of plan does all the work that there is
+        fuel, over = settings.fuel_bytes, ended and not arriving
+        decisions = self._decisions(committed, manager.Circumstances(fuel, arriving, over, earned, has_time))
+        # A change of plan does all the work that there is.
+        stays = [manifest is None or manifest.tree == tree for manifest in committed]
+        work = [decision.work if same else () for decision, same in zip(decisions, stays, strict=True)]
         held = before.overflow is not None and bool(before.overflow.waiting)
         waiting = frozenset() if held else frozenset.intersection(*(d.waiting for d in decisions))
         active = {alias for n, alias in enumerate(alias_of) if n not in waiting}
@@ -250,8 +254,18 @@ class Planner:
         )
         return planned, any(d.work for d in decisions)
 
+    def _decisions(self, committed: Committed, given: manager.Circumstances) -> list[manager.Decision]:
+        """What each partition does on disk."""
+        out = [manager.Decision()] * len(committed)
+        for tree in {manifest.tree for manifest in committed if manifest is not None}:
+            found = [(p, m.operators) for p, m in enumerate(committed) if m is not None and m.tree == tree]
+            decisions = manager.decide(trees.layout(self.spec, tree), [operators for _, operators in found], given)
+            for (partition, _), decision in zip(found, decisions, strict=True):
+                out[partition] = decision
+        return out
+
     def _earned(self, before: Plan, committed: Committed, rate: float) -> float:
-        """Bytes of disk work that a partition may do besides new input: what is left of before, and what came since."""
+        """Bytes of disk work that a partition may do besides new input: the rest of before, and new earnings."""
         found = [m for m in committed if m is not None]
         left = 0 if before.overflow is None else before.overflow.earned
         fresh = sum(manager.earnings(manifest, rate) for manifest in found) / max(len(found), 1)
@@ -263,7 +277,7 @@ class Planner:
 
 
 def room_of(settings: Settings) -> int | None:
-    """The memory of a join whose rows do not go to disk, but go; None where they need not."""
+    """The memory of a join that drops rows when memory is full; None where it evicts them, or has no limit."""
     return settings.memory_bytes if settings.overflow in ("shed", "shrink") else None
 
 

@@ -1,11 +1,11 @@
-"""Everything on the driver that looks at a clock: rates, free time, overload, and who has been silent for how long.
+"""Everything on the driver that reads a clock: rates, free time, overload, and how long each source has been idle.
 
     looking ──> tasks of a batch are asked for ──> tasks work ──> they have committed ──> looking again
        └ when sources were asked    └ `begins`          └ `Worked`, from the manifests      └ `learn…`, then decisions
 
-What follows from it is recorded with the plan, so a batch that is run again asks no clock. The engine has none.
+The plan records what follows from it, so a batch that runs again reads no clock. The engine has none.
 
-The clock is handed in. Tests have one that they set; the system's is the module `time`.
+The clock is a parameter. Tests have one that they set; the system's is the module `time`.
 """
 
 from __future__ import annotations
@@ -18,10 +18,10 @@ from typing import Protocol
 
 from spark_mjoin.driver.admission import Load, Parts
 
-IDLE_SECONDS = 1.0  # in which nothing arrives, until there is a batch to let useless rows go
+IDLE_SECONDS = 1.0  # without arrivals, until there is a batch that drops useless rows
 SPARK_SECONDS = 0.2  # from the end of a batch's tasks to the next look at the sources, when Spark does not wait
 CLOCKS_DIFFER = 0.004  # seconds by which the time of a file may be behind that of a process on the same machine
-SMOOTHING = 0.3  # of a rate, what the last batch counts for
+SMOOTHING = 0.3  # the weight of the last batch in a rate
 
 
 class Clock(Protocol):
@@ -50,12 +50,12 @@ class Worked:
 
 
 class Pace:
-    """How one query goes, as far as this process has seen it."""
+    """The pace of one query, as far as this process has seen it."""
 
     def __init__(self, inputs: int, sources: Iterable[str], clock: Clock = SYSTEM) -> None:
         now = clock.monotonic()
         self.clock = clock
-        self.rates = [0.0] * inputs  # rows per second of each input that are let in, smoothed over batches
+        self.rates = [0.0] * inputs  # rows per second of each input that are admitted, smoothed over batches
         self.spare = 0.0  # seconds that the last batch left free, for each that its arrivals took
         self.load = Load(inputs)  # what batches took, for admission
         self._delivered = dict.fromkeys(sources, now)  # when each last had something new
@@ -70,7 +70,7 @@ class Pace:
 
     @contextmanager
     def looking(self) -> Iterator[None]:
-        """While sources are asked what is new; a look that fails was none."""
+        """A look at the sources for new rows. One that fails does not count."""
         self._looking = self.clock.monotonic()
         yield
         self._looked = self._looking
@@ -92,22 +92,22 @@ class Pace:
     # --- silence ---------------------------------------------------------------------------------------------
 
     def news(self) -> None:
-        """Some source has something new."""
+        """Some source has new rows."""
         self._quiet_since = None
 
     def delivers(self, sources: Iterable[str]) -> None:
-        """The next batch takes something new of some sources."""
+        """The next batch takes new rows of some sources."""
         self._delivered |= dict.fromkeys(sources, self.clock.monotonic())
 
     def silent(self, seconds: float | None) -> frozenset[str]:
-        """The sources that have given nothing for longer than that; None: none of them ever counts as silent."""
+        """The sources without new rows for longer than that; None: no source is ever idle."""
         if seconds is None:
             return frozenset()
         now = self.clock.monotonic()
         return frozenset(alias for alias, since in self._delivered.items() if now - since > seconds)
 
     def is_quiet(self) -> bool:
-        """Whether all sources have had nothing new for IDLE_SECONDS, in which this was asked before."""
+        """Whether all sources have had no new rows for IDLE_SECONDS, in which this was asked before."""
         now = self.clock.monotonic()
         if self._quiet_since is None:
             self._quiet_since = now
@@ -116,7 +116,7 @@ class Pace:
     # --- what a batch teaches --------------------------------------------------------------------------------
 
     def learn_rates(self, rows_in: Sequence[int]) -> None:
-        """The last batch is over, with so many rows of each input; one without any says nothing."""
+        """Learn from the last batch, which had this many rows of each input. A batch without rows teaches nothing."""
         seconds = self.since_batch
         if any(rows_in) and seconds > 0:
             share = SMOOTHING if any(self.rates) else 1.0
@@ -124,10 +124,10 @@ class Pace:
             self.rates = [(1 - share) * old + share * new / seconds for old, new in pairs]
 
     def learn_spare(self, worked: Worked) -> None:
-        """The last batch is over; one of disk work alone says nothing.
+        """Learn from the last batch. A batch of disk work alone teaches nothing.
 
-        Free time is what disk work may use. That includes what disk work takes now, if there is free time besides:
-        without any, it delays input already.
+        Disk work may use free time. That includes the time that disk work takes now, if there is more free time.
+        Without more, disk work already delays input.
         """
         if not any(worked.rows_in):
             return
@@ -136,12 +136,12 @@ class Pace:
         self.spare = (idle + worked.disk_seconds if idle > 0 else 0.0) / arrivals
 
     def learn_load(self, worked: Worked, parts: Parts) -> None:
-        """The last batch is over, which let in such parts of its input."""
+        """Learn from the last batch, which admitted these parts of its input."""
         overhead, seconds = max(0.0, worked.began - self._planned), max(worked.seconds, CLOCKS_DIFFER)
         self.load.note(worked.rows_in, parts, self._arrived, seconds, overhead)
 
     def plans_load(self) -> float:
-        """The next batch is planned now: the seconds in which its input has arrived."""
+        """The seconds in which the input of the next batch has arrived, which is planned now."""
         self._arrived = None if self._looked is None else self._looking - self._looked
         self._planned = self.clock.time()
         return self._arrived or 0.0

@@ -21,7 +21,7 @@ class Committed:
 
     @staticmethod
     def read(location: str, routing: Routing, version: int) -> Committed:
-        """Of the query whose state is at a location. Partitions that a task did not come to the end of are behind."""
+        """Of the query whose state is at a location. Partitions whose task did not finish are behind."""
         query = Directory(location)
         stores = tuple(Manifests(query, partition, routing) for partition in range(routing.partitions))
         return Committed(version, tuple(store.newest(version) for store in stores), stores)

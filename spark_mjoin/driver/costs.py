@@ -1,4 +1,4 @@
-"""The cost model: what a tree of MJoins has to do, how long that takes, and what it gives by when.
+"""The cost model: the work of a tree of MJoins, the time it takes, and its results over time.
 
 After Viglas 2003, appendix A, whose operations are hash, move and compare. Everything follows from one estimate, the
 expected size of the join of some inputs (`Estimates.size`), which is multilinear: selectivities stay as they are, so
@@ -11,7 +11,7 @@ twice the rows of one input make twice the result.
         .tree(tree)                         the sum over its operators
     forecast(...)                           results over time, with the backlog of a plan that cannot keep up
 
-Equations 2 to 4 follow from the model (`tests/driver/test_costs.py`). Where they are not taken as they are printed:
+Equations 2 to 4 follow from the model (`tests/driver/test_costs.py`). It differs from the printed equations here:
 
 - Equation 2, numerator. The results of second t are those of t seconds less those of t - 1 seconds, which is
   t^n - (t-1)^n times those of the first; the paper subtracts all earlier T(k) once more (t^n - sum of k^n), which is
@@ -26,8 +26,8 @@ Equations 2 to 4 follow from the model (`tests/driver/test_costs.py`). Where the
   one part on behalf of arrivals in the other. Here D is all that the split saves, and S all that it adds, so that D > S
   if and only if the split needs less time, which is what the paper uses them for.
 
-Not covered: disk work but for its volume (`restoring`), conditions that are no equalities (the estimates may count them
-in), skew (it is part of the selectivities), and the start of a micro-batch. Pure: no clock, the same
+Not covered: disk work except for its volume (`restoring`), conditions that are no equalities (the estimates may include
+them), skew (it is part of the selectivities), and the start of a micro-batch. Pure: there is no clock, and the same
 estimates give the same figures.
 """
 
@@ -88,8 +88,8 @@ def inside(
 ) -> list[float]:
     """Of the rows of each input that have come, those that still count: inside its window, seen from the newest row.
 
-    paces: rows per second of event time, 0.0 where nobody knows; kept: the share of delivered rows that are stored,
-    since windows in rows count what is delivered.
+    paces: rows per second of event time, 0.0 where they are not known; kept: the fraction of delivered rows that are
+    stored, since windows in rows count delivered rows.
     """
     out = []
     for n, input in enumerate(spec.inputs):
@@ -288,7 +288,7 @@ def fewest(
 
 @dataclass(frozen=True)
 class Forecast:
-    """What a plan is expected to have given by when."""
+    """The results that are expected of a plan over time."""
 
     arrived: Array  # instants, in seconds from now
     finished: Array  # when the plan has dealt with what came until then

@@ -5,26 +5,26 @@ arrival elsewhere. `choose` weighs that over a horizon with the cost model (`cos
 
 Every set of inputs that an operator joins must be connected by shared key classes. The work of an operator depends on
 the inputs below each of its members and not on how these are joined, so the best trees of a set follow from the best
-trees of its parts: `_Search` looks at every way to part a set, once. "Best" is two things, seconds and stored rows, so
-for every set the trees are kept to which no other is superior in both. That is exact for up to EXACT inputs. With more
-of them a climb changes one thing at a time for as long as that helps: group two members, put a member into a group, or
-dissolve a group; it may end on a hill that is not the highest.
+trees of its parts: `_Search` looks at every division of a set once. "Best" means two things, seconds and stored rows,
+so for every set it keeps the trees to which no other is superior in both. That is exact for up to EXACT inputs. With
+more inputs a climb changes one thing at a time for as long as that helps: it groups two members, puts a member into a
+group, or dissolves a group. It may end in a local optimum.
 
 A tree is only preferred to the single MJoin where it saves more than NEAR of the work: estimates are not that good, and
-the single MJoin has no intermediate rows to store, to flush or to restore. For the same reason a plan that runs is
-changed only if that saves more than NEAR of what it would go on to cost, and more than the change itself costs. A tree
-whose intermediate rows are expected to exceed MOST_STORED times the inputs' rows is never chosen.
+the single MJoin has no intermediate rows to store, to flush or to restore. For the same reason a running plan is
+changed only if that saves more than NEAR of its future cost, and more than the change itself costs. A tree with more
+than MOST_STORED times the inputs' rows as expected intermediate rows is never chosen.
 
-With a memory budget intermediate results cost disk work: they take room, so that more rows of all kinds leave memory,
-and rows on disk have to be put into tables again, PASSES times each. That is added to the work of every tree, by the
-share of its rows that does not fit (`Room`). A change of plan emits all that is pending first, so where rows are on
-disk it costs a pass over all that the current plan stores besides.
+With a memory budget intermediate results cost disk work. They take room, so more rows of all kinds are evicted, and
+rows on disk have to be put into tables again, PASSES times each. The work of every tree includes that, in proportion to
+its rows that do not fit (`Room`). A change of plan first emits everything that is pending. So where rows are on disk,
+it also costs a pass over all that the current plan stores.
 
 The horizon is how long a choice is expected to hold. While rows arrive, selectivities may stay as they are (keys of a
 fixed domain: twice the rows have twice the partners) or shrink (keys that are unique in each input: twice the rows
-still have one partner). Nobody knows which, so once there are rows the work of the near future, in which they grow by
-GROWTH, is taken to go on until the horizon. That is right for the second kind and careful about the first, whose larger
-gains are seen as they come. Before the first row there is nothing but the expectation.
+still have one partner). It is not known which. So once there are rows, the model assumes that the work of the near
+future, in which they grow by GROWTH, continues until the horizon. That is right for the second kind and careful about
+the first, whose larger gains show as they come. Before the first row there is only the expectation.
 
 Pure: the same statistics give the same choice.
 """
@@ -81,7 +81,7 @@ class Choice:
 
 @dataclass(frozen=True)
 class Circumstances:
-    """What a choice has to reckon with besides the inputs."""
+    """What a choice takes into account besides the inputs."""
 
     horizon: float  # seconds that it is for
     current: Tree | None = None  # what runs; None before the first batch
@@ -125,7 +125,7 @@ def choose(spec: JoinSpec, estimates: Estimates, costs: Costs, given: Circumstan
 
 
 def near_future(estimates: Estimates, horizon: float) -> tuple[list[float], float]:
-    """The rows of each input up to which the model is trusted, and how often that time goes into the horizon."""
+    """The rows of each input up to which the model is trusted, and how often that time fits into the horizon."""
     seconds, rows = horizon, sum(estimates.rows)
     if rows:
         seconds = min(horizon, GROWTH * rows / sum(estimates.rates))
@@ -146,7 +146,7 @@ class _Weighing:
 
     model: Model
     costs: Costs
-    times: float  # that the time of the model goes into the horizon
+    times: float  # that the time of the model fits into the horizon
     room: Room
     input_rows: float  # at the end of that time
     emptying_seconds: float  # to emit what is pending on disk under the current plan, before another can begin

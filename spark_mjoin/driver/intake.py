@@ -1,7 +1,7 @@
-"""The upstream sources of a join as the driver sees them: how far each can go, and what is in between.
+"""The upstream sources of a join on the driver: how far each can be read, and the rows between two positions.
 
-Positions and ranges are by the alias of the source. What a source learns goes into its log, which the caller opens: a
-durable one for a query, one in memory for a batch read.
+Positions and ranges are by the alias of the source. A source writes what it learns to its log, which the caller opens:
+a durable one for a query, one in memory for a batch read.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ class Intake:
 
     @property
     def is_limited(self) -> bool:
-        """Whether a batch may take less than there is of some source."""
+        """Whether a batch may take only a part of what some source has."""
         return any(limits != Limits() for limits in self._limits.values())
 
     def initial(self) -> dict[str, Position]:
@@ -35,7 +35,7 @@ class Intake:
             source.freeze(log)
 
     def latest(self, start: Positions, logs: Sequence[SourceLog], unlimited: bool = False) -> dict[str, Position]:
-        """How far the next batch can go."""
+        """How far the next batch can read."""
         return {
             alias: source.latest(start[alias], Limits() if unlimited else self._limits[alias], log)
             for (alias, source), log in zip(self._sources.items(), logs, strict=True)
@@ -49,7 +49,7 @@ class Intake:
         }
 
     def behind(self, positions: Positions, logs: Sequence[SourceLog]) -> list[int]:
-        """How much is known to be there after the positions, each source in its own unit."""
+        """How much is known to be there after the positions, in units of each source."""
         return [
             source.behind(positions[alias], log)
             for (alias, source), log in zip(self._sources.items(), logs, strict=True)

@@ -1,7 +1,7 @@
 """What happens at `load()`: options become the meaning of the join and how it runs, or one clear error.
 
-Looks at the sources for their schemas, and at nothing else of them. Used by the data source and by everything that
-tells about a join before it runs, so that both say the same and fail alike.
+It looks at the schemas of the sources and at nothing else of them. The data source uses it, and so does everything that
+describes a join before it runs. So both say the same and fail alike.
 """
 
 from __future__ import annotations
@@ -43,19 +43,19 @@ def load(options: Mapping[str, str]) -> tuple[JoinSpec, Settings]:
     chosen = tree.chosen(settings.plan, spec)  # a plan that does not fit is an error now
     if settings.overflow == "shed" and settings.memory_bytes is not None and chosen != tree.single(len(spec.inputs)):
         raise OptionError(
-            "option 'plan': with 'overflow' = 'shed' and 'memory' all inputs are in one join, since rows that do not"
-            " fit leave nothing behind. Leave 'plan' or 'memory' out"
+            "option 'plan': with 'overflow' = 'shed' and 'memory' all inputs are in one join, since dropped rows"
+            " must not stay in stored results. Remove option 'plan' or 'memory'"
         )
     access.parse(settings.access, spec)
     return spec, settings
 
 
 def _with_limits(parsed: Options) -> Options:
-    """The limits for all sources, handed to those that know them."""
+    """The limits for all sources, passed to those that know them."""
     given = parsed.sources
     for name, _ in parsed.limits:
         if not any(name in sources.known_limits(s.alias, s.format) for s in given):
             formats = listed(sorted({s.format for s in given}))
-            raise OptionError(f"option '{name}' has no effect: it does not apply to format {formats}. Leave it out")
+            raise OptionError(f"option '{name}' has no effect: it does not apply to format {formats}. Remove it")
     taken = (sources.with_limits(s.alias, s.format, s.options, parsed.limits) for s in given)
     return replace(parsed, sources=tuple(replace(s, options=o) for s, o in zip(given, taken, strict=True)))

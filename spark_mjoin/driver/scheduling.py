@@ -1,24 +1,25 @@
-"""In which order a batch takes in the rows of its inputs: the choice, and why (Ding 2003, sections 4.1, 4.2 and 5.3).
+"""In which order a batch takes the rows of its inputs: the choice, and why (Ding 2003, sections 4.1, 4.2 and 5.3).
 
-Large batches in any order are fastest, and without promises nothing leaves the state: inputs come one after the other,
-as the query names them. Where rows can leave by what sources promise, and memory matters (`goal` is memory, or there is
-a budget):
+Large batches are fastest, in any order, and without key promises no row is dropped early. So inputs come one after the
+other, as the query names them. Where key promises let the join drop rows, and memory matters (`goal` is memory, or
+there is a budget):
 
-    keys come in order, rates are known       turns as long as the rates say: no input gets ahead of what the others are
-                                              about, and few rows wait for each other; the paper's pairs of substreams
-    some inputs have unique keys, others not  the one side first, all of it: rows of the many side find their partner
+    keys come in order, rates are known       turns in proportion to the rates: no input gets ahead of the keys of the
+                                              others, and few rows wait for each other; the paper's pairs of substreams
+    some inputs have unique keys, others not  all rows of the one side first: rows of the many side find their partner
                                               and need not be stored
-    other promises                            equal turns, so that rows leave while others come
+    other promises                            equal turns, so that rows are dropped while others come
 
-Equal turns are no choice for a one-to-many join, though the paper takes them: the shorter input runs ahead as if it
-came first, and every turn pays for looking through the state (`python -m benchmarks.scheduling --workload news`).
+The paper takes equal turns for a one-to-many join. Here they gain nothing: the shorter input runs ahead as if it came
+first, and every turn costs a search through the state (`python -m benchmarks.scheduling --workload news`).
 
-Rows of a turn come by value where punctuations are passed on and goal is memory: it makes them earlier, and is dear.
+Rows of a turn come by value where punctuations are passed on and `goal` is memory. Punctuations then come earlier, at a
+high cost.
 
 Priority: inputs with unique keys first, then by the rows that are expected.
 
-Windows in rows count arrivals. With them inputs come in step: results do not depend on how long turns are, but rows
-can only leave at the end of them.
+Windows in rows count arrivals. With them inputs come in step. Results do not depend on the length of turns, but rows
+can only be dropped at the end of a turn.
 
 Pure. The choice is part of the offset, so a replay takes the same turns; `engine.schedule` carries it out.
 """
@@ -45,7 +46,7 @@ class Choice:
 def choose(spec: JoinSpec, settings: Settings, rates: Sequence[float] = (), before: Schedule | None = None) -> Choice:
     """The schedule of the next batch.
 
-    rates: rows per second of each input, 0.0 where nobody knows; before: the schedule of the last batch.
+    rates: rows per second of each input, 0.0 where they are not known; before: the schedule of the last batch.
     """
     known = bool(rates) and all(rates)
     streams, reason = _streams(spec, settings, known)
@@ -54,7 +55,7 @@ def choose(spec: JoinSpec, settings: Settings, rates: Sequence[float] = (), befo
     if streams == "priority" or reason == _ONE_SIDE:
         order = _by_priority(spec, rates or [0.0] * len(inputs), before.order if before is not None else ())
         first = ", ".join(spec.inputs[number].alias for number in order)
-        by = "unique keys" if any(i.unique for i in spec.inputs) else "fewer rows" if any(rates) else "no more is known"
+        by = "unique keys" if any(i.unique for i in spec.inputs) else "fewer rows" if any(rates) else "as in the query"
         reason = f"{reason}; first {first}: {by}"
     quotas: tuple[int, ...] = ()
     if streams != "sequential" or tuples == "value":
@@ -64,7 +65,7 @@ def choose(spec: JoinSpec, settings: Settings, rates: Sequence[float] = (), befo
         quotas = (quota,) * len(inputs)
         if streams == "priority" and saves and known and _go_along(spec):
             quotas = tuple(max(1, round(quota * rate / max(rates))) for rate in rates)
-            reason += "; turns as long as rates say, since keys come in order"
+            reason += "; turns in proportion to rates, since keys come in order"
     return Choice(Schedule(streams, order, quotas, tuples), "; ".join(filter(None, (reason, why))))
 
 
@@ -74,14 +75,14 @@ def _streams(spec: JoinSpec, settings: Settings, known: bool) -> tuple[str, str]
     if spec.counts_rows:
         return IN_STEP, "windows in rows count arrivals, so inputs come side by side"
     if not spec.promising:
-        return "sequential", "nothing is known of the inputs that speaks for turns"
+        return "sequential", "there are no key promises, so turns gain nothing"
     if settings.goal != "memory" and settings.memory_bytes is None:
         return "sequential", "large batches are fastest, and memory is not the goal"
     if known and _go_along(spec):
-        return "priority", "rows can leave while others come"
+        return "priority", "rows can be dropped while others come"
     if 0 < sum(bool(i.unique) for i in spec.inputs) < len(spec.inputs):
         return "sequential", _ONE_SIDE
-    return "priority", "rows can leave while others come"
+    return "priority", "rows can be dropped while others come"
 
 
 def _tuples(spec: JoinSpec, settings: Settings) -> tuple[str, str]:
@@ -90,12 +91,12 @@ def _tuples(spec: JoinSpec, settings: Settings) -> tuple[str, str]:
     if spec.counts_rows:
         return "sequential", ""
     if spec.gives_punctuations and settings.goal == "memory":
-        return "value", "rows first that complete what another input has promised, so that it can be passed on"
+        return "value", "rows first that another input waits for, so that it can pass punctuations on"
     return "sequential", ""
 
 
 def _go_along(spec: JoinSpec) -> bool:
-    """Whether inputs come in the order of their keys, so that rows that come at the same time are about the same."""
+    """Whether inputs come in the order of their keys, so that rows of the same time have about the same keys."""
     known = all(i.ordered is not None or i.punctuations is not None for i in spec.inputs)
     return known and any(i.ordered is not None for i in spec.inputs)
 
@@ -103,7 +104,7 @@ def _go_along(spec: JoinSpec) -> bool:
 def _by_priority(spec: JoinSpec, rates: Sequence[float], before: Sequence[int]) -> tuple[int, ...]:
     """Inputs with unique keys first, then by their expected rows, those without any last.
 
-    As before where they are nearly alike.
+    The order stays as it was where these are nearly alike.
     """
 
     def rank(number: int) -> tuple[bool, float]:

@@ -5,14 +5,14 @@
     the clock (Pace) ─────────┘
     two points ──> tasks, one per partition        a pure function: after a crash it is asked for without the above
 
-There is a batch where sources have new rows, where disk work is left, or where rows are to be purged and there is time.
-In the last two cases nothing but the version advances.
+There is a batch when sources have new rows, when disk work is left, or when there are useless rows to drop and there is
+time. In the last two cases only the version advances.
 
-Watermarks and what is let in change only past a batch that every partition has committed. So all batches that a
-partition may have to make up for (engine.batch) were decided alike; the plan says since which version, and it shows
-where that is not so because records and state are of different times.
+Watermarks and admission change only after a batch that every partition has committed. So all batches that a partition
+may have to catch up on (engine.batch) were decided alike. The plan says since which version. Where records and state
+are from different times, this version shows it.
 
-Knows nothing of Spark: a door translates a `Point` to what its way into Spark keeps, and back.
+It knows nothing of Spark: a door translates a `Point` to what Spark records, and back.
 """
 
 from __future__ import annotations
@@ -49,12 +49,12 @@ from spark_mjoin.task import PartitionTask, Step
 
 log = logging.getLogger(__name__)
 
-Reading = Callable[[], Committed]  # of what tasks have committed: done when it is first asked for, and kept
+Reading = Callable[[], Committed]  # of what tasks have committed: read at the first call, and kept
 
 
 @dataclass(frozen=True)
 class Point:
-    """How far a query has come, recorded before the batch that gets it there is run (DESIGN, invariant 3)."""
+    """How far a query has come. It is recorded before the batch that leads there runs (DESIGN, invariant 3)."""
 
     query: str  # names the directory of its state
     version: int  # of that state; 0: there is none yet
@@ -112,8 +112,8 @@ def _tasks(spec: JoinSpec, settings: Settings, work: _Work, steps: Sequence[Step
 
 
 def batch_tasks(spec: JoinSpec, settings: Settings) -> list[PartitionTask]:
-    """The tasks of a batch read: the join of what is there now, to completion, with no state kept."""
-    if room_of(settings) is not None:  # all is there: no hurry, so no loss
+    """The tasks of a batch read, which joins what is there now, to completion, and keeps no state."""
+    if room_of(settings) is not None:  # all input is there: shed nothing
         settings = replace(settings, overflow="spill")
     intake, logs, inputs = Intake(spec), [MemoryLog() for _ in spec.sources], len(spec.inputs)
     intake.freeze(logs)
@@ -123,7 +123,7 @@ def batch_tasks(spec: JoinSpec, settings: Settings) -> list[PartitionTask]:
     chosen = planner.next_batch(Plan(trees.single(inputs)), nothing, list(start), [0.0] * inputs, ended=True).plan
     plan = replace(
         chosen,
-        orders=(),  # no batch corrects them: tasks choose
+        orders=(),  # no later batch could correct them: tasks choose
         expiry=Expiry((None,) * inputs) if spec.windowed else None,
         purging=purging(spec, settings),
         schedule=scheduling.choose(spec, settings).schedule,
@@ -153,7 +153,7 @@ class Session:
         self._freezes = False
         self._ended = False  # what is there now is all that will come
         self._purged: int | None = None  # a version of the state in which nothing is to be purged
-        self._spilled: bool | None = None  # whether there may be disk work; None: not looked yet
+        self._spilled: bool | None = None  # whether there may be disk work; None: not known yet
         self._asked: Point | None = None  # the newest that the next was asked for
         self._newest: Point | None = None  # the end of the newest batch whose tasks were asked for
         self._reported = True  # that batch
@@ -166,17 +166,17 @@ class Session:
         return self._intake.is_limited
 
     def initial(self) -> Point:
-        """Where a new query begins; every one has a directory of its own."""
+        """Where a new query begins. Every query has a directory of its own."""
         return Point(uuid.uuid4().hex, 0, self._intake.initial(), Plan(trees.single(len(self.spec.inputs))))
 
     def freeze(self) -> None:
-        """What is there when the next batch is planned is all that will come."""
+        """Take what is there when the next batch is planned as the end of every source."""
         self._freezes = True  # carried out with the first point, which says where the sources' logs are
 
     # --- the next batch --------------------------------------------------------------------------------------
 
     def next(self, start: Point, unlimited: bool = False) -> Point:
-        """Where the next batch leads, and by which plan; `start` itself where there is none."""
+        """Where the next batch leads, and by which plan; `start` itself where there is no next batch."""
         with self.pace.looking():
             logs = self._open(start)
             if self._freezes:
@@ -237,13 +237,13 @@ class Session:
             self._settled = routing
 
     def _may_have_disk_work(self, committed: Reading) -> bool:
-        """Whether there may be disk work left: with a budget, or where a query goes on that had one before."""
+        """Whether there may be disk work left: with a budget, or where a query resumes that had one before."""
         if self._spilled is None:
             self._spilled = bool(self.settings.memory_bytes) or any(m.spilled for m in committed().found)
         return self._spilled
 
     def _has_time_to_purge(self, start: Point, committed: Reading) -> bool:
-        """Whether nothing arrives, and rows are to be looked through that promises may have made useless."""
+        """Whether nothing arrives, and there may be rows that key promises have made useless."""
         if not (self.spec.promising and start.version) or start.version == self._purged:
             return False
         if not self.pace.is_quiet() and not self._ended:
@@ -254,7 +254,7 @@ class Session:
         return False
 
     def _plan(self, start: Point, committed: Reading, moving: Sequence[str], certain: bool) -> Planned:
-        """The part of the plan that follows from counts; it is certain if there will be a batch."""
+        """The part of the plan that follows from counts. `certain`: there will be a batch."""
         if start == self._newest and certain:
             self.pace.learn_rates(rows_in(m.taken for m in committed().found))
             if self._may_have_disk_work(committed) and committed().is_complete:
@@ -275,7 +275,7 @@ class Session:
         return Expiry(marks, settings.expiry == "active" or settings.overflow == "fail")
 
     def _admission(self, start: Point, committed: Reading, settings: Settings) -> tuple[Parts | None, Room | None]:
-        """How much of each input the next batch lets in, and how it keeps to its memory without a disk."""
+        """How much of each input the next batch admits, and how it keeps within its memory without evicting rows."""
         before, everything = start.plan, (WHOLE,) * len(self.spec.inputs)
         memory, sheds = room_of(settings), settings.overflow == "shed" or settings.max_delay is not None
         if before.admission is None and before.room is None and memory is None and not sheds:
@@ -285,7 +285,7 @@ class Session:
             return before.admission, before.room
         if memory is not None and any(m.overflowed for m in whole):
             raise StateError(
-                f"option 'overflow': '{settings.overflow}' cannot go on from a state with rows on disk. Run the query "
+                f"option 'overflow': '{settings.overflow}' cannot resume from a state with rows on disk. Run the query "
                 "with 'spill', or with a new checkpoint"
             )
         if start == self._newest:
@@ -302,7 +302,7 @@ class Session:
         if parts != (before.admission or everything):
             aliases = (i.alias for i in self.spec.inputs)
             let_in = ", ".join(f"{part / WHOLE:.1%} of {alias}" for part, alias in zip(parts, aliases, strict=True))
-            log.info("lets in %s", let_in)
+            log.info("admits %s", let_in)
         room = None if memory is None else Room(memory // settings.partitions, of_memory)
         return None if parts == everything else parts, room
 
@@ -330,9 +330,9 @@ class Session:
     # --- what it has done ------------------------------------------------------------------------------------
 
     def report(self) -> Report | None:
-        """The metrics of the newest batch; None before there is anything to say.
+        """The metrics of the newest batch; None before there is one.
 
-        Where the jar asks, which is once per trigger, the batch's own counters are zero if it was reported before.
+        The jar asks once per trigger. Then the batch's own counters are zero if it was reported before.
         """
         at = self._newest or self._asked
         if at is None:
@@ -342,7 +342,7 @@ class Session:
 
     def _metrics(self, at: Point, is_new: bool) -> dict[str, str]:
         aliases, committed = [i.alias for i in self.spec.inputs], self.committed(at)
-        # Where a task was cut off, as by a downstream LIMIT, what its partition had before is still so.
+        # Where a task was interrupted, as by a downstream LIMIT, its partition is as it was before.
         manifests = [m if is_new and m.version == at.version else metrics.idle(m) for m in committed.found]
         plan = trees.render(at.plan.tree, aliases) if manifests else None
         used = access.describe(self.spec, at.plan)
@@ -352,7 +352,7 @@ class Session:
         return metrics.report(manifests, aliases, shown) | metrics.lag(behind)
 
     def committed(self, at: Point) -> Committed:
-        """What the tasks have committed up to a point. Once all have, it never changes, and is not read again."""
+        """What the tasks have committed up to a point. Once all have, it never changes and is not read again."""
         if self._complete is not None:
             query, known = self._complete
             if (query, known.version) == (at.query, at.version):
@@ -374,7 +374,7 @@ class Session:
             description = describe(self.spec)
             if at.version == 0:
                 meaning.record(location, description, at.positions, uuid.uuid4().hex)
-            meaning.check(location, description, differences)
+            meaning.refuse(differences(meaning.description(location), description))
             self._logs[at.query] = [DurableLog(location, n, s.alias) for n, s in enumerate(self.spec.sources)]
         return self._logs[at.query]
 
@@ -387,7 +387,7 @@ def worked(committed: Committed) -> Worked:
 
 
 def _moved(start: Positions, end: Positions) -> list[str]:
-    """The sources of which there is something new."""
+    """The sources that have new rows."""
     return [alias for alias, position in end.items() if position != start[alias]]
 
 

@@ -2,10 +2,10 @@
 
     watermark  of an input: its largest event time in the batches so far, minus the lateness it is allowed
 
-They move between batches, on the driver, from what the tasks have committed, and are recorded in the offset; so a batch
-that is run again drops the same rows as late. A row of an input waits for the slowest of the other inputs
-(`join.windows`). An input that gives nothing for longer than `idleTimeout` would let it wait for ever, so from then on
-it counts as far as the slowest of the rest, and what it delivers later is late where it is behind that.
+The driver moves them between batches, from what the tasks have committed, and records them in the offset. So a batch
+that runs again drops the same rows as late. The join keeps a row until the slowest of the other inputs has passed it
+(`join.windows`). An input without new rows would make it keep rows for ever. So after `idleTimeout` its watermark rises
+to the lowest of the others, and rows that it delivers later are late if they are below that.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ def advance(
 ) -> tuple[int | None, ...]:
     """The watermarks after a batch: never lower than before it; None where an input has delivered nothing yet.
 
-    An idle input follows the slowest of the others: what it delivers later is late if it is behind them.
+    An idle input follows the slowest of the others. Rows that it delivers later are late if they are behind them.
     """
     moved = [
         was if newest is None else max(EARLIEST if was is None else was, newest - input.lateness)

@@ -4,8 +4,8 @@
 
 Where input outruns the join, only a part of it is let in (state.admitted), before it costs anything. Rows that no
 result can contain are dropped before they cost memory: those that a WHERE conjunct over their input alone does not let
-pass, those with NULL in a join key, which equals nothing, and, where there are windows, those without an event time and
-those that are late. Punctuations are no rows at all: they are taken out first (`engine.retention.promises`).
+pass, those with NULL in a join key, which equals nothing, and, where there are windows, those without an event time.
+What else is not kept of what arrives is a matter of retention (`engine.retention.protocol`).
 
 Each of several partitions does this to the same piece, or to a part of its own (`engine.feed`). Either way a row is
 known by its number in its input, and what is counted is counted by one of them.
@@ -13,37 +13,37 @@ known by its number in its input, and what is counted is counted by one of them.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from contextlib import contextmanager
-from dataclasses import dataclass
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, field
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from spark_mjoin.counts import BatchCounts, Dropped
+from spark_mjoin.counts import BatchCounts, Reason
 from spark_mjoin.engine.feed import Piece
-from spark_mjoin.engine.retention import promises
+from spark_mjoin.engine.retention.protocol import KeepAll, Retention
+from spark_mjoin.join.bound import Bound, Found, pooled
 from spark_mjoin.join.expressions import evaluate, holds
 from spark_mjoin.join.keys import encode
-from spark_mjoin.join.operator import Bound, materialise, pooled, produce
+from spark_mjoin.join.operator import materialise, produce
 from spark_mjoin.join.orders import Probing, describe
 from spark_mjoin.join.windows import Windows
 from spark_mjoin.model import WHOLE, Array, Col, InputSpec, JoinSpec
 from spark_mjoin.state.admitted import sampled
 from spark_mjoin.state.buckets import BUCKETS
-from spark_mjoin.state.columns import fixed_values, rows_in
-from spark_mjoin.state.operator import OperatorState, new_table
+from spark_mjoin.state.columns import rows_in
+from spark_mjoin.state.operator import OperatorState
 from spark_mjoin.state.routing import ALL_SLOTS, Slots, of_numbers
 
 
 @dataclass(frozen=True)
 class Gate:
-    """What is let in of an input, and what happens to rows that break a promise."""
+    """What is let in of an input, and what is kept of it."""
 
     slots: Slots = ALL_SLOTS  # that the task's partition owns
     parts: int = WHOLE  # how much of WHOLE; the rest is shed
-    verify: str = "off"
+    retention: Retention = field(default_factory=KeepAll)
 
 
 OPEN = Gate()
@@ -57,7 +57,7 @@ def arrive(
     gate: Gate = OPEN,
     probing: Probing | None = None,
 ) -> Iterator[Bound]:
-    """Insert a piece of member `number` and give out the combinations that it completes; probing has their orders."""
+    """Insert a piece of member `number` and find the combinations that it completes; probing has their orders."""
     start, end = insert(state, number, piece, counts, gate)
     if start < end:
         probing, work = probing or Probing.unplanned(state.spec), counts.work(state.place.number)
@@ -75,30 +75,18 @@ def insert(state: OperatorState, number: int, piece: Piece, counts: BatchCounts,
     table, input, parts = state.tables[number], state.spec.inputs[number], gate.parts
     if state.tracked:
         state.residency.events += 1  # so that ages tell arrivals apart
-    rows = piece.rows
-    if input.promising:
-        promised = promises.arriving(state, number, piece, gate.slots, counts, gate.verify)
-        rows = promised.data
-    if state.spec.windowed:
-        _note_progress(state, number, piece, rows)
+    rows = gate.retention.arriving(number, piece, gate.slots)
     if input.number is not None:
         rows = with_numbers(input, rows, piece.data_numbers())
     if not input.joined:
-        rows = _let_in(state, number, piece, rows, gate, counts)
-    arrays = admit(state.spec, number, rows, ALL_SLOTS if piece.own else gate.slots)
-    if state.spec.windowed:
-        arrays = _in_time(state, number, arrays, counts)
+        rows = _let_in(state, number, piece, rows, gate)
+    arrays = gate.retention.admitted(number, admit(state.spec, number, rows, ALL_SLOTS if piece.own else gate.slots))
     start, end = table.append(arrays, state.residency.events)
     if state.sample is not None and not input.joined:
         _sample(state, number, arrays, parts)
     if state.tracked and start < end:
         state.groups.arrive(number, np.bincount(table.buckets_between(start, end), minlength=BUCKETS))
     state.totals[number] += end - start
-    state.progress.since += end - start
-    if state.spec.promising:
-        state.promises.arrived += end - start
-    if input.promising:
-        promised.take_in(state.promises)  # they hold for what comes later
     if not input.joined:
         state.admitted[number].admit(end - start, parts / WHOLE, state.residency.events)
         counts.rows_in[state.place.leaves[number][0]] += end - start
@@ -118,29 +106,10 @@ def _sample(state: OperatorState, number: int, arrays: list[pa.Array], parts: in
     sample.take(state.place.leaves[number][0], arrays, arrived, WHOLE / parts)
 
 
-@contextmanager
-def passing(state: OperatorState, number: int, counts: BatchCounts) -> Iterator[None]:
-    """While this lasts, rows of a member meet the others and are not kept. What they gave must be out at its end."""
-    kept, state.tables[number] = state.tables[number], new_table(state.spec, number, state.tracked)
-    sample, input = state.sample, state.place.leaves[number][0]
-    before = 0 if sample is None else sample.tables[input].rows
-    yield
-    passed, state.tables[number] = state.tables[number], kept
-    if sample is not None:
-        arrived = sample.tables[input].arrived
-        sample.lose(input, np.arange(arrived.size) >= before, arrived)
-    state.totals[number] -= passed.rows
-    if state.tracked:
-        gone = np.bincount(passed.buckets, minlength=BUCKETS)
-        state.groups.drop(number, gone, np.zeros(BUCKETS, np.int64))
-    state.admitted[number].forget(passed.rows)
-    counts.dropped += Dropped(shed=passed.rows)
-
-
-def results(state: OperatorState, bounds: Iterator[Bound] | Iterator[Bound | None]) -> Iterator[pa.RecordBatch]:
-    """The output rows of combinations; None among them says that all before it must be out before the next is asked."""
+def results(state: OperatorState, found: Iterable[Bound] | Iterable[Found]) -> Iterator[pa.RecordBatch]:
+    """The output rows of combinations, which are emitted."""
     main = state.groups.main[0]
-    for bound in pooled(bounds):
+    for bound in pooled(found):
         state.results += bound[main].size
         if state.tracked:
             state.groups.give_out(state.tables[main].buckets_of(bound[main]), _young(state, bound))
@@ -175,14 +144,6 @@ def admit(spec: JoinSpec, number: int, batch: pa.RecordBatch, slots: Slots) -> l
     return _in_slots(spec, number, arrays, slots)
 
 
-def _note_progress(state: OperatorState, number: int, piece: Piece, rows: pa.RecordBatch) -> None:
-    """How far an input has come: the newest event time is that of the rows at hand, whoever has the others."""
-    input, newest = state.spec.inputs[number], None
-    if input.time is not None:
-        newest = pc.max(rows.column(input.stored[input.time].name).cast(pa.int64())).as_py()
-    state.progress.deliver(number, piece.delivered, newest, state.residency.events, state.spec.counts_rows)
-
-
 def with_numbers(input: InputSpec, rows: pa.RecordBatch, numbers: Array) -> pa.RecordBatch:
     """Rows with their numbers: some window counts rows."""
     assert input.number is not None
@@ -191,9 +152,7 @@ def with_numbers(input: InputSpec, rows: pa.RecordBatch, numbers: Array) -> pa.R
     return rows.append_column(arriving.name, pa.array(numbers, pa.int64()))
 
 
-def _let_in(
-    state: OperatorState, number: int, piece: Piece, rows: pa.RecordBatch, gate: Gate, counts: BatchCounts
-) -> pa.RecordBatch:
+def _let_in(state: OperatorState, number: int, piece: Piece, rows: pa.RecordBatch, gate: Gate) -> pa.RecordBatch:
     """The rows that are not shed. Where every partition sees all rows, the owner of the number's slot counts one."""
     state.admitted[number].delivered += piece.delivered
     if gate.parts == WHOLE:
@@ -201,19 +160,8 @@ def _let_in(
     numbers = piece.data_numbers()
     kept = sampled(state.place.leaves[number][0], numbers, gate.parts)
     shed = ~kept if piece.own else ~kept & gate.slots.have(of_numbers(numbers))
-    counts.dropped += Dropped(shed=int(shed.sum()))
+    state.depart(number, int(shed.sum()), Reason.SHED)
     return rows.filter(pa.array(kept))
-
-
-def _in_time(state: OperatorState, number: int, arrays: list[pa.Array], counts: BatchCounts) -> list[pa.Array]:
-    """The rows that are not late."""
-    time, watermark = state.spec.inputs[number].time, state.progress.watermarks[number]
-    if time is None or watermark is None:
-        return arrays
-    early = fixed_values(arrays[time], np.int64) >= watermark
-    late = int(early.size - early.sum())
-    counts.dropped += Dropped(late=late)
-    return [pc.filter(array, pa.array(early)) for array in arrays] if late else arrays
 
 
 def _without_nulls(input: InputSpec, arrays: list[pa.Array]) -> list[pa.Array]:

@@ -27,7 +27,8 @@ from spark_mjoin.engine.disk import (
 )
 from spark_mjoin.engine.overflow import give_back
 from spark_mjoin.engine.partitioned import Pass
-from spark_mjoin.join.operator import Bound, materialise, pooled, produce
+from spark_mjoin.join.bound import Bound, pooled
+from spark_mjoin.join.operator import materialise, produce
 from spark_mjoin.join.orders import Probing, probe_order
 from spark_mjoin.join.windows import Windows
 from spark_mjoin.model import Array, JoinSpec
@@ -88,7 +89,7 @@ def is_due(state: OperatorState) -> bool:
     return records > MOST_RECORDS or state.progress.held > MOST_HELD * stored
 
 
-def nothing_owed(state: OperatorState, buckets: Array) -> None:
+def nothing_pending(state: OperatorState, buckets: Array) -> None:
     """Note that everything in some buckets of the main class is out, as after a pass that would give nothing."""
     state.residency.clean(buckets.tolist(), state.groups.main)
     state.groups.passed(buckets.tolist())

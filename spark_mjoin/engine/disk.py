@@ -19,8 +19,8 @@ from dataclasses import dataclass, replace
 import numpy as np
 import pyarrow as pa
 
+from spark_mjoin.join.bound import Bound
 from spark_mjoin.join.emitted import in_several_epochs, not_yet
-from spark_mjoin.join.operator import Bound
 from spark_mjoin.model import Array, JoinSpec
 from spark_mjoin.state.buckets import (
     BUCKETS,
@@ -35,7 +35,6 @@ from spark_mjoin.state.columns import hash_array
 from spark_mjoin.state.operator import OperatorState
 from spark_mjoin.state.segments import arrived_of, pools
 from spark_mjoin.state.store import StateStore
-from spark_mjoin.state.stored import living
 from spark_mjoin.state.table import Table, index_bytes
 
 HOT = 0.75  # of the rows of a part in one digit: dividing by the key does not help
@@ -56,7 +55,7 @@ class Part:
         """The rows, as they are stored."""
         position = 0
         for batch in _pooled(self._of_buckets(state, store)):
-            rows = self._of_digits(state.spec, living(state, self.input, batch))
+            rows = self._of_digits(state.spec, state.departed.living(self.input, batch))
             if self.block is not None:
                 low, high = (min(max(edge - position, 0), rows.num_rows) for edge in self.block)
                 position += rows.num_rows

@@ -12,18 +12,39 @@ from __future__ import annotations
 
 import ctypes
 from collections.abc import Callable, Collection
+from dataclasses import dataclass
 
 import pyarrow as pa
 
 from spark_mjoin import flush
 from spark_mjoin.counts import BatchCounts, Evicted
+from spark_mjoin.errors import MemoryBudgetError
 from spark_mjoin.flush.protocol import Residents
 from spark_mjoin.model import Settings
 from spark_mjoin.plan import Overflow
 from spark_mjoin.state.operator import OperatorState
 from spark_mjoin.state.partition import PartitionState
 from spark_mjoin.state.residency import Victim
-from spark_mjoin.state.store import StateStore
+from spark_mjoin.state.store import Draft
+
+
+@dataclass(frozen=True)
+class Limit:
+    """The memory of a join partition that may do nothing about it but fail."""
+
+    partition: int
+    memory_bytes: int | None  # None: there is no limit
+
+    def check(self, state: PartitionState) -> None:
+        """MemoryBudgetError where a state needs more."""
+        if self.memory_bytes is not None and (used := state.nbytes()) > self.memory_bytes:
+            raise MemoryBudgetError(
+                f"the state of join partition {self.partition} needs {used:,} bytes and its share of option 'memory' "
+                f"is {self.memory_bytes:,}. Give more 'memory', or read less; what was committed before is intact"
+            )
+
+
+NO_LIMIT = Limit(0, None)
 
 FLUSH_TO = 0.8  # of the room for rows
 SAMPLE_SHARE = 16  # of the budget, what the sample for estimates may take of the room for rows is one in so many
@@ -53,30 +74,24 @@ def _room(state: PartitionState, plan: Overflow) -> float:
 
 
 def make_room(
-    state: PartitionState,
-    plan: Overflow,
-    store: StateStore,
-    version: int,
-    attempt: str,
-    counts: BatchCounts,
-    busy: Collection[OperatorState] = (),
+    state: PartitionState, plan: Overflow, draft: Draft, counts: BatchCounts, busy: Collection[OperatorState] = ()
 ) -> None:
-    """Let rows leave memory until the rest is well below its limit; what is in no segment yet is written to one.
+    """Evict rows until the rest is well below its limit; what is in no segment yet is written to one.
 
     The rows of an operator that is busy, because it is giving results just now, stay.
     """
     before = state.nbytes()
     while state.nbytes() > _room(state, plan) * FLUSH_TO and (victims := _victims(state, plan, busy)):
-        for operator, number in sorted({(v.operator, v.input) for v in victims}):
-            store.rows.save(state.operators[operator], number, version, attempt)
+        for operator in sorted({v.operator for v in victims}):
+            draft.save(state.operators[operator], sorted({v.input for v in victims if v.operator == operator}))
         counts.evicted += Evicted(1, state.evict(victims))
     counts.evicted += Evicted(bytes=before - state.nbytes())
     give_back()
 
 
-def shrink(state: PartitionState, plan: Overflow) -> None:
+def evict_loaded(state: PartitionState, plan: Overflow | None) -> None:
     """The same for a state that is being loaded, whose rows are all in segments."""
-    if is_over(state, plan):
+    if plan is not None and is_over(state, plan):
         while state.nbytes() > _room(state, plan) * FLUSH_TO and (victims := _victims(state, plan)):
             state.evict(victims)
 

@@ -50,7 +50,8 @@ from spark_mjoin.engine.fitting import Division, filled_tables, portions, table_
 from spark_mjoin.engine.overflow import give_back
 from spark_mjoin.engine.stages import Stage, stages_of
 from spark_mjoin.engine.temporary import Spill
-from spark_mjoin.join.operator import Bound, extend
+from spark_mjoin.join.bound import Bound
+from spark_mjoin.join.operator import extend
 from spark_mjoin.join.orders import Probing
 from spark_mjoin.join.windows import Windows
 from spark_mjoin.model import Array, JoinSpec

@@ -15,7 +15,8 @@ import pyarrow as pa
 
 from spark_mjoin.counts import PhaseCounts
 from spark_mjoin.engine.disk import Part, not_out_yet, take_in
-from spark_mjoin.join.operator import materialise, pooled, produce
+from spark_mjoin.join.bound import pooled
+from spark_mjoin.join.operator import materialise, produce
 from spark_mjoin.join.orders import Probing
 from spark_mjoin.join.windows import Windows
 from spark_mjoin.state.operator import OperatorState, new_table

@@ -36,11 +36,16 @@ from spark_mjoin.state.residency import EVERY, Victim
 
 def replan(batch: Pipeline, spec: JoinSpec, tree: Tree) -> Iterator[pa.RecordBatch]:
     """Go over to another plan of a join; gives out what the old one still owes."""
-    yield from batch.settle()
+    yield from batch.emit_pending()
     old = batch.state
     _conclude(batch)
     state = PartitionState.empty(tree, layout(spec, tree), old.positions, old.tracked)
-    state.version, state.results, state.learned, state.since = old.version, old.results, old.learned, batch.version
+    state.version, state.results, state.learned, state.since = (
+        old.version,
+        old.results,
+        old.learned,
+        batch.draft.version,
+    )
     state.lineage = old.lineage
     for operator in old.operators:
         add_to(state.learned, over_inputs(spec, operator.place, operator.edges))
@@ -53,7 +58,7 @@ def replan(batch: Pipeline, spec: JoinSpec, tree: Tree) -> Iterator[pa.RecordBat
         old.sample.restart()
         old.sample.settled = state.results + batch.counts.rows_out, old.sample.clock
         state.watch(old.sample)
-    batch.go_on_with(state)
+    batch.resume(state)
     batch.note_peak(phase.peak_bytes)
     phase.seconds += batch.clock() - started
 
@@ -71,7 +76,7 @@ def _conclude(batch: Pipeline) -> None:
 
 def _forget(batch: Pipeline, operator: OperatorState, number: int) -> None:
     """Let the rows of a member leave memory, to be loaded again with their operator."""
-    batch.store.rows.save(operator, number, batch.version, batch.attempt)
+    batch.draft.save(operator, (number,))
     operator.tables[number] = new_table(operator.spec, number, tracked=True)
     operator.saved[number] = 0
 
@@ -112,15 +117,14 @@ class _Change:
 
     def _load(self, operator: OperatorState) -> None:
         """Read the rows of a tracked operator from the segments that all are in; all their combinations are out."""
-        store, plan = self.batch.store, self.batch.overflow
+        store = self.batch.draft.store
         rows, segments = operator.totals, operator.segments
-        fresh = OperatorState.empty(operator.place, tracked=True)
-        operator.tables, operator.totals, operator.saved = fresh.tables, fresh.totals, fresh.saved
-        operator.groups, operator.residency = fresh.groups, fresh.residency
+        empty = OperatorState.empty(operator.place, tracked=True)
+        operator.tables, operator.totals, operator.saved = empty.tables, empty.totals, empty.saved
+        operator.groups, operator.residency = empty.groups, empty.residency
         store.rows.mark_emitted(operator, segments, operator.results)
-        store.rows.bring_in(
-            operator, segments, rows, True, lambda: None if plan is None else overflow.shrink(self.new, plan)
-        )
+        for _ in store.rows.bring_in(operator, segments, rows, fresh=True):
+            overflow.evict_loaded(self.new, self.batch.overflow)
 
     def build(self, operator: OperatorState) -> None:
         """Compute the results of an operator for the one above, if they were not stored before."""
@@ -132,14 +136,14 @@ class _Change:
             return
         phase = self.batch.counts.disk_to_disk
         if operator.tracked:
-            found = cleanup.everything(operator, self.batch.store, self.batch.area, phase)
+            found = cleanup.everything(operator, self.batch.draft.store, self.batch.area, phase)
         else:
             found = cleanup.all_of(operator.spec, operator.tables, phase)
         for rows in found:
             operator.results += rows.num_rows
             parent.totals[member] += rows.num_rows
             parent.tables[member].append(list(rows.columns), 0)
-            self.batch.check(self.new)
+            self.batch.limit.check(self.new)
             if self.batch.overflow is not None and overflow.is_over(self.new, self.batch.overflow):
                 parent.residency.flush([Victim(member, EVERY)])  # segments are clustered from now on
                 _forget(self.batch, parent, member)

@@ -38,9 +38,10 @@ import pyarrow as pa
 
 from spark_mjoin.engine.disk import Part
 from spark_mjoin.evidence import WorkCounts
+from spark_mjoin.join.bound import Bound
 from spark_mjoin.join.completion import Completion, View
 from spark_mjoin.join.emitted import not_yet
-from spark_mjoin.join.operator import Bound, produce
+from spark_mjoin.join.operator import produce
 from spark_mjoin.join.orders import probe_order
 from spark_mjoin.join.windows import Windows
 from spark_mjoin.model import Array, JoinSpec
@@ -65,7 +66,21 @@ class Estimate:
     fresh: float = 0.0  # pending results that rows of this batch have completed
 
 
-def begin(state: PartitionState, spec: JoinSpec, store: StateStore) -> None:
+@dataclass(frozen=True)
+class Sampler:
+    """Begins the sample of a state when it is first needed."""
+
+    state: PartitionState
+    spec: JoinSpec | None  # all inputs in one join, to estimate what is pending or lost; None: do not
+    store: StateStore
+
+    def begin(self) -> None:
+        """Before anything is lost, or cannot be emitted at once: sample what is there, to estimate that later."""
+        if self.spec is not None and self.state.sample is None:
+            _begin(self.state, self.spec, self.store)
+
+
+def _begin(state: PartitionState, spec: JoinSpec, store: StateStore) -> None:
     """Sample the rows that are there. Nothing is lost yet, except by shedding, which the inputs know of."""
     sample = Sample.empty(spec)
     state.watch(sample)

@@ -38,18 +38,16 @@ Not covered: which order to choose, with which priorities and quotas (`driver.sc
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from spark_mjoin.counts import BatchCounts
 from spark_mjoin.engine.feed import Piece
-from spark_mjoin.model import IN_STEP, Array, Col, JoinSpec, Schedule
-
-Awaited = Callable[[Piece], Array | None]
-"""Which rows of a piece of an input another input waits for; None where there is nothing to wait for."""
+from spark_mjoin.engine.retention.protocol import Retention
+from spark_mjoin.model import IN_STEP, Col, JoinSpec, Schedule
 
 FIRST_ROWS = 8_192  # of a turn of the longest input, where inputs go in step
 LEAST_ROWS = 256
@@ -58,26 +56,77 @@ TURN_COST = 32_768  # what a turn costs, in combinations that are outside a wind
 _WORD = (1 << 64) - 1
 
 
-def merge(
-    schedule: Schedule,
-    inputs: Sequence[Iterable[Piece]],
-    version: int,
-    awaited: Awaited | None = None,
-    clusters: Mapping[int, Sequence[str]] | None = None,
-    counts: BatchCounts | None = None,
-    rows: Sequence[int] = (),
-) -> Iterator[Piece]:
-    """All pieces of a batch that makes a version, in the order of a schedule.
+@dataclass
+class Turns:
+    """The turns of the inputs in a batch that makes a version, each with its pieces, in the order of a schedule.
 
-    rows: how many each input has, for inputs that go in step. clusters: of inputs whose rows come clustered, the
-    columns by which. counts is told how many rows have waited, and tells what was outside windows; each piece must be
-    in the state when the next is asked for.
+    The pieces of a turn must be taken before the next turn is asked for. Inputs in step take longer turns or shorter
+    ones by what rows have found so far: so whoever takes turns says after each how much of that was in vain.
     """
-    counts = counts or BatchCounts([0] * len(inputs))
-    for number, turn in _turns(schedule, inputs, version, clusters or {}, rows, counts):
-        if awaited is not None and schedule.tuples == "value":
-            turn = _by_value(number, turn, awaited, counts)
-        yield from turn
+
+    schedule: Schedule
+    inputs: Sequence[Iterable[Piece]]
+    version: int
+    clusters: Mapping[int, Sequence[str]] = field(default_factory=dict)  # columns by which rows of an input come
+    rows: Sequence[int] = ()  # of each input, where they go in step
+    outside: int = 0  # combinations that rows have found so far and that are outside a window
+
+    def __iter__(self) -> Iterator[tuple[int, Iterator[Piece]]]:
+        schedule = self.schedule
+        order = schedule.order or tuple(range(len(self.inputs)))
+        quotas = schedule.quotas or (sys.maxsize,) * len(self.inputs)
+        queues = {number: _Queue(self.inputs[number], self.clusters.get(number, ())) for number in order}
+        if schedule.streams == IN_STEP:
+            yield from self._in_step(queues, min(quotas))
+        turn = 0
+        while queues:
+            waiting = list(queues)
+            if schedule.streams == "sequential":
+                waiting = waiting[:1]
+            elif schedule.streams == "random":
+                waiting = [waiting[_mixed(_mixed(self.version) ^ turn) % len(waiting)]]
+            for number in waiting:
+                yield number, queues[number].turn(quotas[number])
+                if queues[number].ended:
+                    del queues[number]
+                turn += 1
+
+    def _in_step(self, queues: Mapping[int, _Queue], quota: int) -> Iterator[tuple[int, Iterator[Piece]]]:
+        """Turns in which every input has the same part of its rows; none is longer than the quota."""
+        longest, passed, step = max(self.rows), 0, min(FIRST_ROWS, quota)
+        while passed < longest:
+            passed, before = min(longest, passed + step), self.outside
+            for number, queue in queues.items():
+                due = self.rows[number] * passed // longest - queue.taken
+                if due > 0:
+                    yield number, queue.turn(due)
+            wasted, cost = self.outside - before, TURN_COST * len(queues)
+            if wasted > 2 * cost:
+                step = max(min(LEAST_ROWS, quota), step // 2)
+            elif 2 * wasted < cost:
+                step = min(quota, 2 * step)
+
+
+def by_value(turn: Iterable[Piece], retention: Retention) -> Iterator[tuple[Piece, bool]]:
+    """The rows of a turn, those first that another input waits for; and of each piece whether it has waited.
+
+    A piece must be in the state before the next is asked for.
+    """
+    pool: list[Piece] = []
+    for piece in turn:
+        first = retention.awaited(piece)
+        if first is None:  # nobody waits any more: what is in the pool has its turn, and then this
+            yield from ((each, True) for each in pool)
+            pool = []
+            yield piece, False
+        elif first.all():
+            yield piece, False
+        else:
+            if first.any():
+                ahead, piece = piece.part(first)
+                yield ahead, False
+            pool.append(piece)
+    yield from ((each, True) for each in pool)
 
 
 def clusters(spec: JoinSpec) -> dict[int, list[str]]:
@@ -88,76 +137,6 @@ def clusters(spec: JoinSpec) -> dict[int, list[str]]:
         if keys:
             out[number] = [key.name for key in keys if isinstance(key, Col)]
     return out
-
-
-def _by_value(number: int, turn: Iterable[Piece], awaited: Awaited, counts: BatchCounts) -> Iterator[Piece]:
-    """The rows of a turn, those first that another input waits for."""
-    pool: list[Piece] = []
-
-    def emptied() -> Iterator[Piece]:
-        before = counts.rows_in[number]
-        while pool:
-            yield pool.pop(0)
-        counts.rows_waited += counts.rows_in[number] - before
-
-    for piece in turn:
-        first = awaited(piece)
-        if first is None:  # nobody waits any more: what is in the pool has its turn, and then this
-            yield from emptied()
-            yield piece
-        elif first.all():
-            yield piece
-        else:
-            if first.any():
-                ahead, piece = piece.part(first)
-                yield ahead
-            pool.append(piece)
-    yield from emptied()
-
-
-def _turns(
-    schedule: Schedule,
-    inputs: Sequence[Iterable[Piece]],
-    version: int,
-    clusters: Mapping[int, Sequence[str]],
-    rows: Sequence[int],
-    counts: BatchCounts,
-) -> Iterator[tuple[int, Iterator[Piece]]]:
-    order = schedule.order or tuple(range(len(inputs)))
-    quotas = schedule.quotas or (sys.maxsize,) * len(inputs)
-    queues = {number: _Queue(inputs[number], clusters.get(number, ())) for number in order}
-    if schedule.streams == IN_STEP:
-        yield from _in_step(queues, rows, min(quotas), counts)
-    turn = 0
-    while queues:
-        waiting = list(queues)
-        if schedule.streams == "sequential":
-            waiting = waiting[:1]
-        elif schedule.streams == "random":
-            waiting = [waiting[_mixed(_mixed(version) ^ turn) % len(waiting)]]
-        for number in waiting:
-            yield number, queues[number].turn(quotas[number])
-            if queues[number].ended:
-                del queues[number]
-            turn += 1
-
-
-def _in_step(
-    queues: Mapping[int, _Queue], rows: Sequence[int], quota: int, counts: BatchCounts
-) -> Iterator[tuple[int, Iterator[Piece]]]:
-    """Turns in which every input has the same part of its rows; none is longer than the quota."""
-    longest, passed, step, work = max(rows), 0, min(FIRST_ROWS, quota), counts.work()
-    while passed < longest:
-        passed, before = min(longest, passed + step), work.outside
-        for number, queue in queues.items():
-            due = rows[number] * passed // longest - queue.taken
-            if due > 0:
-                yield number, queue.turn(due)
-        wasted, cost = work.outside - before, TURN_COST * len(queues)
-        if wasted > 2 * cost:
-            step = max(min(LEAST_ROWS, quota), step // 2)
-        elif 2 * wasted < cost:
-            step = min(quota, 2 * step)
 
 
 class _Queue:

@@ -50,15 +50,13 @@ from spark_mjoin.state.progress import Progress
 from spark_mjoin.state.routing import Slots
 from spark_mjoin.state.sample import Sample
 from spark_mjoin.state.segments import arrived_of
-from spark_mjoin.state.store import StateStore
+from spark_mjoin.state.store import Draft, StateStore
 from spark_mjoin.task import PartitionTask
 
 log = logging.getLogger(__name__)
 
 
-def take_over(
-    task: PartitionTask, plan: Plan, store: StateStore, version: int, attempt: str, counts: BatchCounts
-) -> PartitionState:
+def take_over(task: PartitionTask, plan: Plan, draft: Draft, counts: BatchCounts) -> PartitionState:
     """The state that a partition starts with: that of the old partitions as far as it is in its slots.
 
     By the plan of the batch that makes a version: it says how much memory there is, and where rows come from.
@@ -89,7 +87,7 @@ def take_over(
     state = PartitionState.empty(every_input, layout(task.spec, every_input), positions, plan.overflow is not None)
     state.version, state.since = plan.routing.since - 1, plan.routing.since
     state.results = sum(donor.manifest.results for donor in donors if donor.is_last)
-    taking = _Taking(state, slots, donors, _Place(store, version, attempt, counts), plan.overflow)
+    taking = _Taking(state, slots, donors, draft, counts, plan.overflow)
     taking.figures()
     taking.sample()
     for donor in donors:
@@ -122,7 +120,7 @@ class Donor:
         state = PartitionState.empty(manifest.tree, layout(self.spec, manifest.tree), manifest.positions, True)
         for operator, kept in zip(state.operators, manifest.operators, strict=True):
             operator.take(kept)
-            self.store.rows.read_promises(operator, kept)
+            self.store.rows.read_departed(operator, kept)
             operator.segments = list(kept.segments)
         return state
 
@@ -167,22 +165,13 @@ class Donor:
         return running, learned
 
 
-@dataclass(frozen=True)
-class _Place:
-    """Where rows go that do not fit into memory."""
-
-    store: StateStore
-    version: int
-    attempt: str
-    counts: BatchCounts
-
-
 @dataclass
 class _Taking:
     state: PartitionState
     slots: Slots
     donors: Sequence[Donor]
-    place: _Place
+    draft: Draft  # where rows go that do not fit into memory
+    counts: BatchCounts
     overflow: Overflow | None
     unsampled: Sequence[Donor] = ()  # that have no sample
     count: int = 0  # rows so far
@@ -198,7 +187,7 @@ class _Taking:
         for input, admitted in enumerate(root.admitted):
             admitted.delivered = max(d.admitted(input).delivered for d in self.donors)
         if root.spec.forgetful:
-            root.progress = _progress([d.root.progress for d in self.donors])
+            root.departed.progress = _progress([d.root.progress for d in self.donors])
         if root.spec.promising:
             inheritance.unite(root, [(d.root, d.share) for d in self.donors], self.slots)
         for donor in self.donors:
@@ -251,8 +240,7 @@ class _Taking:
             root.sample.take(input, arrays, 0, weight)
             sampling.fit(self.state)
         if self.overflow is not None and overflow.is_over(self.state, self.overflow):
-            place = self.place
-            overflow.make_room(self.state, self.overflow, place.store, place.version, place.attempt, place.counts)
+            overflow.make_room(self.state, self.overflow, self.draft, self.counts)
 
     def conclude(self) -> None:
         """All combinations of the rows are emitted; what probes have seen counts as if they had met these rows."""

@@ -4,7 +4,7 @@
     options ──sample the sources─────────> estimates (matching.py) ───┼──> text (explanation.py, advice.py)
     state, progress ─────────────────────> observed (observed.py) ────┘
 
-Both only look: no state is written and no query started. Nothing heavy is imported until one of them is called.
+Both only read: they write no state and start no query. Nothing heavy is imported until one of them is called.
 """
 
 from __future__ import annotations
@@ -26,9 +26,10 @@ def explain(
 ) -> Explanation:
     """Print how a join with these options runs and why: graph, plan, probing orders, rates, state, partitions, policy.
 
-    options are those of `.option(...)`. With `state`, the state's location or the checkpoint, or with `query`, a
-    StreamingQuery or one of its progresses, what was expected is shown next to what was observed. `seconds` is how far
-    the forecast looks. The text is what `str()` gives of the result; with `show=False` nothing is printed.
+    options are those of `.option(...)`. `state` is the location of the state or the checkpoint, and `query` a
+    StreamingQuery or one of its progresses. With one of them the text compares what was expected with what was
+    observed. `seconds` is how far the forecast looks. `str()` of the result is the text; with `show=False` nothing is
+    printed.
     """
     from spark_mjoin.explaining import explanation
 

@@ -1,11 +1,11 @@
 """What a join is expected to do, and where each figure comes from: given by the user, sampled, measured, or assumed.
 
-The plan and the orders are those that the reader would choose (driver.choice, join.orders) from the same figures,
-and the rates and sizes those of the cost model (driver.costs). Nothing is estimated in a second way here.
+The plan and the orders are those that the driver would choose (driver.choice, join.orders) from the same figures, and
+the rates and sizes are those of the cost model (driver.costs). Nothing is estimated in a second way here.
 
-Before a query has run there are no rows that orders could be judged by, so they are shown for the rows that there will
-be at the end of the time that is looked at. With windows these are the rows that are inside then: what is older meets
-no arrival. The state holds some more of them (`held`), by the rules of engine.retention.expiry.
+Before a query has run there are no rows by which to judge orders. So orders are shown for the rows at the end of the
+forecast. With windows these are the rows inside the windows at that time: older rows meet no arrival. The state holds
+some more rows (`held`), by the rules of engine.retention.windows.
 """
 
 from __future__ import annotations
@@ -39,12 +39,12 @@ class Knowledge:
     """What is known about the inputs before anything was counted."""
 
     rows: tuple[Figure, ...]  # of each input, at the beginning
-    rates: tuple[Figure, ...]  # rows per second of each input; 0 and UNKNOWN where nobody knows
+    rates: tuple[Figure, ...]  # rows per second of each input; 0 and UNKNOWN where it is not known
     pairs: Mapping[Pair, Figure] = field(default_factory=dict)  # selectivities; others are assumed
     widths: sizes.Widths = field(default_factory=dict)
     most: tuple[float, ...] | None = None  # rows at which each input ends
     paces: tuple[float, ...] | None = None  # rows per second of event time; 0.0 or None: as they arrive
-    kept: tuple[float, ...] | None = None  # of the rows that come, the share that is stored; None: all
+    kept: tuple[float, ...] | None = None  # of the rows that come, the fraction that is stored; None: all
 
     @staticmethod
     def given(spec: JoinSpec, settings: Settings) -> Knowledge:
@@ -99,7 +99,7 @@ class Expectation:
 
     @cached_property
     def paces(self) -> tuple[float, ...]:
-        """Rows of each input per second of event time; 0.0 where nobody knows."""
+        """Rows of each input per second of event time; 0.0 where it is not known."""
         rates = [figure.value for figure in self.knowledge.rates]
         return tuple(pace or rate for pace, rate in zip(self.knowledge.paces or rates, rates, strict=True))
 
@@ -112,8 +112,8 @@ class Expectation:
     def held(self) -> tuple[float, ...]:
         """Rows of each input that are in the state at the end.
 
-        Besides those that count, rows that may still count for others which are not late, and where expiry is lazy
-        those that nobody has looked at yet: at the most, then.
+        These are the rows that count, rows that may still count for others which are not late, and where expiry is lazy
+        the expired rows that are not dropped yet. Then the figure is an upper bound.
         """
         out, active = [], self.settings.expiry == "active" or self.settings.overflow == "fail"
         for n, input in enumerate(self.spec.inputs):
@@ -163,7 +163,7 @@ class Expectation:
 
     @cached_property
     def choice(self) -> decompose.Choice:
-        """The tree and why: as the reader chooses it for the first batch."""
+        """The tree and why: as the driver chooses it for the first batch."""
         planner, nothing = Planner(self.spec, self.settings, self.costs), [None] * self.settings.partitions
         before = Plan(trees.single(len(self.spec.inputs)))
         rates = [figure.value for figure in self.knowledge.rates]
@@ -174,7 +174,7 @@ class Expectation:
 
     @cached_property
     def turns(self) -> scheduling.Choice:
-        """In which order the rows of a batch are taken in, and why."""
+        """In which order a batch takes its rows, and why."""
         before = Plan(trees.single(len(self.spec.inputs)))
         rates = [figure.value for figure in self.knowledge.rates]
         return Planner(self.spec, self.settings, self.costs).schedule(before, rates)
@@ -282,7 +282,7 @@ class Expectation:
 
 
 class _Growing:
-    """Estimates for the cost model in which what is assumed, that keys are unique, goes on while rows grow."""
+    """Estimates for the cost model in which keys that are assumed to be unique stay unique as rows grow."""
 
     def __init__(self, statistics: Statistics) -> None:
         self.rows, self.rates, self._statistics = statistics.rows, statistics.rates, statistics

@@ -6,11 +6,11 @@ any other. But streams that belong together come in about the same order. Then t
 their partners among the first rows of the other, and the ratio of n matches in n x n pairs says 1 / n, whatever the
 truth. (To keep the rows whose key has a small hash, which is sound for any order, all rows would have to be read.)
 
-How matches grow tells the two apart. Of the first f of both inputs let there be m matches, and of the first f / 2
-there be h. In no particular order h is m / 4, in the same order m / 2. So a = log2(4 h / m) is 0 or 1, or between where
-only part of the matches are close, and a selectivity that was found in a share f shrinks by f ** a for the whole. That
-takes many matches that do not hang together: where one key has most of the rows of one input, all its matches come with
-the few rows that the other has of it, and whether those are in the first half says nothing (`_evidence`).
+How matches grow tells the two apart. Of the first f of both inputs let there be m matches, and of the first f / 2 there
+be h. In no particular order h is m / 4, in the same order m / 2. So a = log2(4 h / m) is 0 or 1, or between where only
+part of the matches are close. A selectivity that was found in a fraction f shrinks by f ** a for the whole. That takes
+many independent matches. Where one key has most of the rows of one input, all its matches come with the few rows of
+that key in the other, and whether those are in the first half says nothing (`_evidence`).
 
     same order       m / (f^2 A B) * f      =  m / f matches in all: each row keeps its partners
     no order         m / (f^2 A B)          =  m / f^2 matches in all: each row finds more of them
@@ -20,7 +20,8 @@ samples themselves, whatever the order: matches inside over pairs of rows inside
 axis as if all inputs came evenly.
 
 The number of different keys is Chao's estimate, d + singles^2 / (2 doubles), which is right for keys that are equally
-frequent and too small for others; where it doubles from half the rows to all of them, keys are taken to go on coming.
+frequent and too small for others. Where it doubles from half the rows to all of them, the estimate assumes that new
+keys keep coming.
 
 Not covered: keys that only later rows have, and correlations between keys.
 """
@@ -39,7 +40,7 @@ from spark_mjoin.model import Array, InputSpec, JoinSpec
 
 LEAST_MATCHES = 256  # independent of each other, that are needed to say in which order rows come
 IN_ORDER = 0.5  # the least exponent that is taken for one
-GROWING = 0.75  # the share of a doubling at which keys go on coming
+GROWING = 0.75  # the fraction of a doubling at which new keys keep coming
 _SPREAD = np.uint64(0x9E3779B97F4A7C15)
 
 
@@ -58,7 +59,7 @@ class Keys:
     """The values of one key in one input."""
 
     different: float
-    largest: float  # the share of rows that have the most frequent value
+    largest: float  # the fraction of rows that have the most frequent value
 
 
 def matches(spec: JoinSpec, samples: Sequence[Sample]) -> dict[Pair, Match]:

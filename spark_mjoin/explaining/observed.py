@@ -3,7 +3,7 @@
     stateLocation/<query>/partition-<p>-of-<n>/version-<v>.json     option stateLocation: one directory for each query
     checkpoint/sources/0/state/<query>/...                          with the jar: the same inside the checkpoint
 
-Read only. Rates come from the times at which the versions that are kept were written; a progress knows better.
+It only reads. Rates come from the times at which the kept versions were written; those of a progress are better.
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ class Observed:
 
 
 def of_state(spec: JoinSpec, settings: Settings, where: str | None, query: str | None = None) -> Observed:
-    """From the state of a query; the newest where there are several and `query` does not say which."""
+    """From the state of a query; the newest state where there are several and `query` does not say which."""
     place = where or settings.state_location
     if place is None:
         raise OptionError("there is no option 'stateLocation': say where the state is, or which checkpoint it is in")
@@ -63,7 +63,7 @@ def of_state(spec: JoinSpec, settings: Settings, where: str | None, query: str |
     description, same, problem = describe(spec), list[str](), None
     for at in found:
         try:
-            meaning.check(at, description, differences)
+            meaning.refuse(differences(meaning.description(at), description))
             same.append(at)
         except StateError as e:
             problem = problem or e

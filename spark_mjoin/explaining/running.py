@@ -1,8 +1,8 @@
 """The sections about a query that runs, or has run: what was expected of it next to what was observed.
 
-Expected is what the options say, and otherwise what is assumed, for as many rows as have arrived. With windows it is
-what the rates that the options say come to in the end, since nobody counts how long a query has run. The plan and the
-orders that would be chosen now come from the planner of the reader, over the same manifests.
+The expected figures follow from the options, and otherwise from assumptions, for as many rows as have arrived. With
+windows they follow from the rates in the options after a long time, since nothing records how long a query has run. The
+plan and the orders that would be chosen now come from the planner of the driver, over the same manifests.
 """
 
 from __future__ import annotations
@@ -58,7 +58,7 @@ def sections(expected: Expectation, seen: Observed) -> list[str]:
 
 
 def _believed(expected: Expectation, seen: Observed) -> Statistics:
-    """What would be thought of the rows that have arrived if nothing had been counted."""
+    """What the planner would expect of the rows that have arrived if nothing had been counted."""
     rows = [seen.figure(f"{i.alias}NumRowsTotal") for i in expected.spec.inputs]
     rates = [figure.value for figure in expected.knowledge.rates]
     given = {pair: figure.value for pair, figure in expected.knowledge.pairs.items()}
@@ -177,11 +177,11 @@ def _orders(expected: Expectation, seen: Observed, planner: Planner) -> list[str
         )
     found, places = [m for m in seen.committed if m is not None], trees.layout(spec, seen.tree)
     used = [_targets(place.spec.inputs, [m.operators[place.number].orders for m in found]) for place in places]
-    _, choices = planner.orders(seen.tree, Plan(seen.tree, tuple(map(tuple, used))), seen.committed)
+    operators = planner.counted(seen.tree, seen.committed)
+    _, choices = planner.orders(seen.tree, Plan(seen.tree, tuple(map(tuple, used))), operators)
     parts, at = [], 0
-    for place in places:
-        figures = [m.operators[place.number] for m in found]
-        statistics = Statistics.of_manifests(place.spec, figures, in_memory=True)
+    for operator in operators:
+        place, statistics = operator.place, operator.statistics
         own = choices[at : at + len(place.spec.inputs)]
         at += len(own)
         lines = orders_of(place, statistics, own, len(places))
@@ -194,7 +194,7 @@ def _orders(expected: Expectation, seen: Observed, planner: Planner) -> list[str
 
 
 def _access(expected: Expectation, seen: Observed, planner: Planner) -> list[str]:
-    """Which probes scan, and what it costs against looking up; nothing where nobody asks."""
+    """Which probes scan, and what it costs against looking up; nothing without windows or the option."""
     spec, found = expected.spec, [m for m in seen.committed if m is not None]
     places = trees.layout(spec, seen.tree)
     scans = [found[0].operators[p.number].scans if found else () for p in places]
@@ -203,7 +203,7 @@ def _access(expected: Expectation, seen: Observed, planner: Planner) -> list[str
     used = [_targets(place.spec.inputs, [m.operators[place.number].orders for m in found]) for place in places]
     now = tuple(scans)
     before = Plan(seen.tree, tuple(map(tuple, used)), access=now)
-    planned, choices = planner.access(seen.tree, before, seen.committed)
+    planned, choices = planner.access(seen.tree, before, planner.counted(seen.tree, seen.committed))
     lines = []
     for place in places:
         names = [i.alias for i in place.spec.inputs]

@@ -1,7 +1,8 @@
 """The first rows of the sources, as far as they say something about all rows: sizes, keys and event times.
 
-Reads at most so many rows of each source through the source's own protocol, writes nothing, and keeps of every row the
-hashes of its keys. Rows are the first ones, so what is estimated holds for the rest as far as the rest is like them.
+It reads at most some number of rows of each source through the source's own protocol, writes nothing, and keeps the
+hashes of the keys of every row. It reads the first rows, so an estimate holds for the rest as far as the rest is like
+them.
 
 Not covered: what samples say about keys and matches (`matching.py`).
 """
@@ -50,7 +51,7 @@ class Sample:
 
     @property
     def rows(self) -> float:
-        """That the join would store of what is there now."""
+        """The rows that the join would store of what is there now."""
         if self.is_whole or self.survey.rows is None:
             return float(self.kept_rows)
         return self.survey.rows * self.kept_share
@@ -90,7 +91,7 @@ class Sample:
 def sample(spec: JoinSpec, rows: int, seconds: float, rates: Sequence[float]) -> list[Sample]:
     """The first rows of every input, at most so many of each source.
 
-    rates: rows per second of each input in the seconds to come; 0.0 where a source knows better, or nobody.
+    rates: rows per second of each input in the seconds to come; 0.0 where the source knows better, or it is not known.
     """
     by_source = {s: _read(spec, s, rows) for s in sorted({i.source for i in spec.inputs})}
     out = []
@@ -114,7 +115,7 @@ def sample(spec: JoinSpec, rows: int, seconds: float, rates: Sequence[float]) ->
 
 
 def _read(spec: JoinSpec, number: int, rows: int) -> tuple[list[pa.RecordBatch], Survey, bool]:
-    """At most so many rows of a source, what it says of itself, and whether that was all."""
+    """At most this many rows of a source, what the source says of itself, and whether these were all."""
     described = spec.sources[number]
     source, log = sources.open_source(described), MemoryLog()
     survey = source.survey(rows, log) if isinstance(source, Surveyed) else _from_the_beginning(source, rows, log)

@@ -74,7 +74,7 @@ def windows(expected: Expectation) -> list[str]:
 
 
 def promises(expected: Expectation) -> list[str]:
-    """What each input promises, and when rows leave because of it; nothing where none promises anything."""
+    """The key promises of each input, and when rows are dropped because of them; nothing where there are none."""
     spec, settings = expected.spec, expected.settings
     if not spec.promising:
         return []
@@ -93,17 +93,17 @@ def promises(expected: Expectation) -> list[str]:
             made.append(f"punctuations about {listed(about)}")
         rows.append([input.alias, "; ".join(made) or "nothing: the others keep rows for it"])
     when = "with every batch" if settings.purge_every == 1 else f"after {settings.purge_every} punctuations"
-    notes = [f"{INDENT}useless rows leave {when}; RATES AND STATE below is about all rows, as if none left"]
+    notes = [f"{INDENT}useless rows are dropped {when}; RATES AND STATE below counts all rows, as if none were"]
     if settings.memory_bytes is not None:
         room = size(settings.memory_bytes / PROMISES_SHARE)
-        notes.append(f"{INDENT}promises may take {room} of 'memory'; beyond that the oldest are forgotten")
+        notes.append(f"{INDENT}key promises may take {room} of 'memory'; beyond that the oldest are forgotten")
     if spec.gives_punctuations:
         notes.append(f"{INDENT}punctuations are emitted")
     return drawing.titled("PROMISES", drawing.table(["input", "promises"], rows), notes)
 
 
 def inputs(expected: Expectation) -> list[str]:
-    """What is believed of every input and of every pair."""
+    """What the planner expects of every input and of every pair."""
     spec, known = expected.spec, expected.knowledge
     widths = known.widths
     rows = []
@@ -155,7 +155,7 @@ def tree_lines(spec: JoinSpec, tree: Tree) -> list[str]:
 
 
 def candidates(spec: JoinSpec, choice: decompose.Choice, running: Tree) -> list[str]:
-    """The trees that were weighed against each other, with a mark at the one that runs."""
+    """The trees that were compared with each other, with a mark at the one that runs."""
     if not choice.candidates:
         return []
     aliases = names_of(spec)
@@ -186,7 +186,7 @@ def probing(expected: Expectation) -> list[str]:
 
 
 def access_by_option(expected: Expectation) -> list[str]:
-    """How probes find their rows, as far as that is known beforehand; nothing where there is nothing to say."""
+    """How probes find their rows, as far as that is known beforehand; nothing without windows or the option."""
     spec, text = expected.spec, expected.settings.access
     if text is None and not spec.windowed:
         return []
@@ -208,7 +208,7 @@ def access_rule(costs: Costs) -> str:
 
 
 def turns(expected: Expectation, runs: str | None = None) -> list[str]:
-    """In which order the rows of a batch are taken in; runs: of a query that runs, how it is there."""
+    """In which order a batch takes its rows; runs: the order of a running query."""
     choice = expected.turns
     chosen = scheduling.render(choice.schedule, names_of(expected.spec))
     lines = [f"{INDENT}{chosen}"]
@@ -233,7 +233,7 @@ def threshold(spec: JoinSpec) -> str:
 def orders_of(
     place: OperatorSpec, statistics: Statistics, choices: Sequence[orders.Choice], operators: int
 ) -> list[str]:
-    """The orders of one of some operators, with the keys they go by, and fan-outs where there are rows to tell."""
+    """The orders of one of some operators, with the keys they use, and fan-outs where there are rows."""
     spec = place.spec
     lines = [f"{INDENT}MJoin {place.number}"] if operators > 1 else []
     for origin, choice in enumerate(choices):
@@ -254,7 +254,7 @@ def orders_of(
 
 
 def future(expected: Expectation) -> list[str]:
-    """Rates and the state, after some time, or of what is there now where nobody knows what will come."""
+    """Rates and the state, after some time, or of what is there now where rates are not known."""
     unknown = (
         f"{INDENT}rates are not known: set 'source.<alias>.expectedRowsPerSecond', or let spark_mjoin.advise(options)"
         " sample the sources"
@@ -333,7 +333,7 @@ def partitioning(spec: JoinSpec, settings: Settings, requested: int) -> list[str
 
 
 def shedding(spec: JoinSpec, settings: Settings) -> list[str]:
-    """What is given up under overload; nothing where nothing is."""
+    """What is shed or dropped under overload; nothing where nothing is."""
     if settings.overflow not in ("shed", "shrink"):
         return []
     lines = []
@@ -357,7 +357,7 @@ def shedding(spec: JoinSpec, settings: Settings) -> list[str]:
 
 
 def _stars(spec: JoinSpec) -> list[str]:
-    """The inputs that are flushed together, and the key by which they are."""
+    """The inputs that are flushed together, and by which key."""
     classes = bucket_classes(spec)
     members = {c: [i.alias for i, own in zip(spec.inputs, classes, strict=True) if own == c] for c in classes}
     return [f"({' '.join(aliases)}) by {drawing.key_name(c)}" for c, aliases in members.items()]

@@ -1,7 +1,9 @@
 """How many bytes rows take in memory, before there are any: by the rules that tables account by (state.table).
 
-Fixed-width values take what they take. Of strings, binary and nested values the length has to be known or assumed; it
-is looked up by alias and column, which is also the name of a column in an intermediate result.
+Fixed-width values have a known size. The length of strings, binary and nested values has to be known or assumed; it is
+looked up by alias and column, which is also the name of a column in an intermediate result.
+
+Not covered: when rows came (state.arrivals), eight bytes for each batch of an input that has rows in memory.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Flush policies by name: which rows leave memory when it is full. A policy is one file and one line here."""
+"""Flush policies by name: which rows are evicted when memory is full. A policy is one file and one line here."""
 
 from __future__ import annotations
 

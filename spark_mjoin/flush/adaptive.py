@@ -1,18 +1,18 @@
-"""`adaptive`: what is expected to contribute least to the query's results (PermJoin's AdaptiveGlobalFlush).
+"""`adaptive`: evicts the rows with the fewest expected results of the query (PermJoin's AdaptiveGlobalFlush).
 
-A group is a bucket of the main class over all inputs that have it, or a bucket of an input that does not. What a group
-would give if it stayed is expected to be
+A group is a bucket of the main class over all inputs that have it, or a bucket of an input that does not. The results
+that are expected of a group in memory are
 
     sum over inputs of   arrivals in the bucket  x  product of the others' rows in memory  x  results per combination
 
-which takes in the three things that the paper asks for: what the group has contributed so far (results per combination
-that was in memory), how rows arrive (recent arrivals per bucket, faded with every flush), and how keys are distributed
-(rows per bucket). In a plan of several operators, what one gives counts by what the operators above have lately made of
-it. Groups with the least expected results per byte go first, wherever they are in the plan.
+This has the three things that the paper asks for: the results of the group so far (per combination that was in memory),
+how rows arrive (recent arrivals per bucket, faded with every flush), and how keys are distributed (rows per bucket). In
+a plan of several operators, the results of one count by the results at the top that they have lately led to. Groups
+with the fewest expected results per byte are evicted first, wherever they are in the plan.
 
-Sorted input is the case that buckets cannot see: a hash spreads neighbours over all of them. It shows in the age of
-what joins. When results hardly ever hold a row of the older half of memory, the oldest rows of all inputs go instead,
-if that is expected to cost fewer results.
+Buckets do not show that input is sorted: a hash spreads neighbours over all of them. The age of rows in results shows
+it. When results hardly ever have a row of the older half of memory, the policy evicts the oldest rows of all inputs
+instead, if it expects that to cost fewer results.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from spark_mjoin.model import Array
 from spark_mjoin.state.buckets import BUCKETS
 from spark_mjoin.state.residency import EVERY, Victim
 
-FEW_RESULTS = 64  # below this the age of what joins is not judged
+FEW_RESULTS = 64  # with fewer, the age of rows in results is not judged
 
 
 class Adaptive:
@@ -38,9 +38,9 @@ class Adaptive:
 
 
 def expected_results(residents: Residents) -> Array:
-    """Per bucket of the main class, what arrivals give to the whole join with what is in memory here.
+    """Per bucket of the main class, the results of the whole join that arrivals give with the rows in memory here.
 
-    If they go on as recently.
+    This assumes that rows arrive as they lately did.
     """
     groups = residents.groups
     out = np.zeros(BUCKETS)
@@ -52,7 +52,7 @@ def expected_results(residents: Residents) -> Array:
 
 @dataclass(frozen=True)
 class _Group:
-    """Rows that leave together: what they take, and what they are expected to give to the whole join."""
+    """Rows that are evicted together: their bytes, and the results of the whole join that are expected of them."""
 
     bytes: float
     results: float
@@ -61,13 +61,13 @@ class _Group:
 
     @property
     def rank(self) -> tuple[float, bool, int, int, int]:
-        # Where nothing is expected of either, new rows of a bucket that is on disk already are the better victims.
+        # Where nothing is expected of either, new rows of a bucket with rows on disk are the better victims.
         first = self.victims[0]
         return self.results / max(self.bytes, 1.0), not self.on_disk, first.operator, first.input, first.bucket
 
 
 def _by_bucket(residents: Sequence[Residents], need: int) -> tuple[list[Victim], float]:
-    """The groups with the least expected results per byte, and the results that leaving costs."""
+    """The groups with the fewest expected results per byte, and the results that evicting them costs."""
     groups = sorted((group for of in residents for group in _groups(of)), key=lambda group: group.rank)
     victims = enough(((group.bytes, group.victims) for group in groups), need)
     chosen = set(victims)
@@ -90,9 +90,9 @@ def _groups(residents: Residents) -> Iterator[_Group]:
 
 
 def oldest_rows(residents: Sequence[Residents], need: int) -> tuple[list[Victim], float]:
-    """The oldest rows of all inputs of all operators, and the results that leaving is expected to cost.
+    """The oldest rows of all inputs of all operators, and the expected cost of evicting them, in results.
 
-    Every operator counts its own events, so each gives up its share of the bytes.
+    Every operator counts its own events, so each evicts in proportion to its bytes.
     """
     sizes = [float(of.bytes().sum()) for of in residents]
     victims, lost = list[Victim](), 0.0

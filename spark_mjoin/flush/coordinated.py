@@ -1,15 +1,15 @@
 """`coordinated`: the same bucket of all inputs of a star (Viglas 2003, section 2.5), star by star in a larger join.
 
 A star is the inputs whose rows fall into buckets by the same key (`state.buckets`), in whichever operators of the plan
-they are. A star join is one star, and a bucket goes in all of its inputs. In `((a b c) (d e f))` with a key of each
-triple, a bucket of one triple goes without the other.
+they are. A star join is one star, and a bucket is evicted from all of its inputs. In `((a b c) (d e f))` with a key of
+each triple, a bucket of one triple is evicted without the other.
 
-Buckets that have a disk part come first: their new rows find few partners in memory. So the buckets of a star go to
-disk one after the other, and those that have not gone yet are whole: an arrival there finds all its partners.
+Buckets that have a disk part come first: their new rows find few partners in memory. So the buckets of a star are
+evicted one after the other, and the remaining ones are whole: an arrival there finds all its partners.
 
-Among stars, the one with the most bytes in memory gives up the next whole bucket. A result needs a row of each star, so
-it is found with a probability that is the product of the shares that the stars have in memory; for a given sum of
-bytes the product is greatest where all stars have the same, or everything.
+The next whole bucket comes from the star with the most bytes in memory. A result needs a row of each star, so the
+probability of finding it is the product of the fractions that the stars have in memory. For a given sum of bytes the
+product is greatest where all stars have the same bytes in memory, or all of theirs.
 """
 
 from __future__ import annotations
@@ -51,7 +51,7 @@ class _Star:
 
 
 def _in_order(stars: Sequence[_Star]) -> Iterator[tuple[float, list[Victim]]]:
-    """The buckets of all stars, those first that are to leave first."""
+    """The buckets of all stars, in the order in which they are evicted."""
     for bucket in range(BUCKETS):
         yield from (star.group(bucket) for star in stars if star.on_disk[bucket])
     whole = [[int(b) for b in np.flatnonzero(~star.on_disk)] for star in stars]

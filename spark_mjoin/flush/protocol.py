@@ -1,6 +1,6 @@
 """What a flush policy is: it looks at what is in memory and names victims. It never writes, and it has no clock.
 
-The same residents give the same victims, so a replayed batch lets the same rows leave.
+The same residents give the same victims, so a replayed batch evicts the same rows.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ class Residents:
     """What one operator of the plan has in memory, as a policy sees it."""
 
     groups: Groups
-    row_bytes: list[float]  # per input, the mean size of a row with its share of the indexes
+    row_bytes: list[float]  # per input, the mean size of a row with its part of the indexes
     arrivals: list[Arrivals]  # per input, when its rows arrived
     events: int
     classes: list[int]  # per input, the key class of its buckets: inputs with the same one form a star
@@ -48,12 +48,12 @@ class Policy(Protocol):
     def victims(self, residents: Sequence[Residents], need: int) -> list[Victim]:
         """Rows of at least `need` bytes, or all there are; never none while there are any.
 
-        All operators of the plan share one budget, so the victims may be anywhere in it.
+        All operators of the plan have one budget together, so the victims may be anywhere in the plan.
         """
 
 
 def enough(candidates: Iterable[tuple[float, list[Victim]]], need: int) -> list[Victim]:
-    """The first candidates, each given with its bytes, that are at least `need` bytes together; empty ones are left."""
+    """The first candidates, each with its bytes, that are at least `need` bytes together; empty ones are skipped."""
 
     def chosen() -> Iterator[Victim]:
         freed = 0.0

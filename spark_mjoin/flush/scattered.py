@@ -1,8 +1,8 @@
 """`random`: buckets of single inputs in no particular order (Viglas 2003, section 2.5). Works on every join graph.
 
 The order comes from a digest over the number of events: it differs from flush to flush and is the same in a replay. A
-checksum such as CRC-32 would not do: it is linear, so the orders of neighbouring events resemble each other, and the
-same buckets leave again and again.
+checksum such as CRC-32 would not do. It is linear, so the orders of neighbouring events resemble each other, and the
+same buckets would be evicted again and again.
 """
 
 from __future__ import annotations

@@ -31,6 +31,7 @@ import pyarrow.compute as pc
 
 from spark_mjoin import kernel
 from spark_mjoin.evidence import EdgeCounts, WorkCounts
+from spark_mjoin.join.bound import Bound, size_of
 from spark_mjoin.join.expressions import evaluate
 from spark_mjoin.join.windows import Windows
 from spark_mjoin.model import CHUNK_ROWS, Array, Col, Expr, JoinSpec, ProbeOrder, ProbeStep
@@ -38,8 +39,6 @@ from spark_mjoin.state.columns import BytesColumn, FixedColumn, GatherTooLarge
 from spark_mjoin.state.table import Key, KeyColumn, Table
 
 FEW_CANDIDATES = 1 << 10  # below this, following each chain to its end is cheaper than another round over all
-
-Bound = dict[int, Array]  # input -> row numbers; all vectors are equally long
 
 
 def produce(
@@ -115,7 +114,7 @@ def _probe(
     """
     target = tables[step.target]
     key = target.key(step.classes)
-    size = _size(bound)
+    size = size_of(bound)
     edge.probes += size
     edge.chunks += 1
     edge.candidates += size * target.rows
@@ -273,15 +272,11 @@ def _values(
             gathered[col] = tables[col.input].gather(col.name, bound[col.input], spec.column_type(col))
         return gathered[col]
 
-    return evaluate(expr, column, _size(bound))
-
-
-def _size(bound: Bound) -> int:
-    return int(next(iter(bound.values())).size)
+    return evaluate(expr, column, size_of(bound))
 
 
 def _halves(bound: Bound) -> list[Bound]:
-    middle = _size(bound) // 2
+    middle = size_of(bound) // 2
     return [{i: rows[:middle] for i, rows in bound.items()}, {i: rows[middle:] for i, rows in bound.items()}]
 
 
@@ -304,27 +299,3 @@ def materialise(spec: JoinSpec, tables: Sequence[Table], bound: Bound) -> Iterat
             yield from materialise(spec, tables, half)
         return
     yield pa.RecordBatch.from_arrays(arrays, schema=spec.schema)
-
-
-def pooled(bounds: Iterator[Bound] | Iterator[Bound | None]) -> Iterator[Bound]:
-    """The same combinations in fewer, larger pieces: Spark and the gathers have a price per batch.
-
-    None among them empties the pool: row numbers are about to change.
-    """
-    pool: list[Bound] = []
-    size = 0
-    for bound in bounds:
-        if bound is not None:
-            pool.append(bound)
-            size += _size(bound)
-        if pool and (bound is None or size >= CHUNK_ROWS // 2):
-            yield _concatenated(pool)
-            pool, size = [], 0
-    if pool:
-        yield _concatenated(pool)
-
-
-def _concatenated(pool: list[Bound]) -> Bound:
-    if len(pool) == 1:
-        return pool[0]
-    return {i: np.concatenate([bound[i] for bound in pool]) for i in pool[0]}

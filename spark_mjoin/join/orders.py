@@ -26,9 +26,8 @@ from dataclasses import dataclass, field, replace
 
 from spark_mjoin.evidence import Context, EdgeCounts, Edges
 from spark_mjoin.join.rendering import identifier
-from spark_mjoin.join.statistics import Pair, Statistics
+from spark_mjoin.join.statistics import Statistics
 from spark_mjoin.model import Access, InputSpec, JoinSpec, ProbeOrder, ProbeStep
-from spark_mjoin.state.manifest import OperatorFigures
 
 log = logging.getLogger(__name__)
 
@@ -183,17 +182,6 @@ def choose_all(
     choices = [choose(spec, origin, statistics, sizes, current[origin]) for origin in range(len(spec.inputs))]
     pairs = zip(choices, current, strict=True)
     return [choice.order if choice.known or before is not None else None for choice, before in pairs], choices
-
-
-def plan_orders(
-    spec: JoinSpec,
-    operators: Sequence[OperatorFigures | None],
-    current: Sequence[Targets | None],
-    given: Mapping[Pair, float] | None = None,
-) -> tuple[list[Targets | None], list[Choice]]:
-    """The same on the driver, from the newest manifests of one operator in all partitions."""
-    statistics = Statistics.of_manifests(spec, operators, given=given, in_memory=True)
-    return choose_all(statistics, statistics.rows, current)
 
 
 def _difference(statistics: Statistics, origin: int, after: Targets, before: Targets) -> str:

@@ -81,6 +81,10 @@ class Statistics:
         rows = [float(sum(of)) for of in zip(*(rows for _, rows in parts), strict=True)]
         return Statistics.of(spec, rows or [0.0] * len(spec.inputs), merged(parts), rates, given)
 
+    def expecting(self, given: Mapping[Pair, float]) -> Statistics:
+        """The same, with selectivities that somebody expects."""
+        return Statistics.of(self.spec, self.rows, self.edges, self.rates, given)
+
     def with_rows(self, rows: Sequence[float]) -> Statistics:
         """The same selectivities as far as they are known, for inputs of another size."""
         return Statistics(self.spec, tuple(rows), self.rates, self.edges, self.given)
@@ -283,6 +287,19 @@ class Statistics:
                 passed[r] += counts.matches * (counts.kept / counts.matches) ** (1 / len(decided))
                 seen[r] += counts.matches
         return [p / s for p, s in zip(passed, seen, strict=True)]
+
+
+@dataclass(frozen=True)
+class Counted:
+    """An operator of a plan, and what the partitions that have it have committed."""
+
+    place: OperatorSpec
+    figures: Sequence[OperatorFigures]
+
+    @cached_property
+    def statistics(self) -> Statistics:
+        """Of the rows in memory, which arriving rows can meet."""
+        return Statistics.of_manifests(self.place.spec, self.figures, in_memory=True)
 
 
 def of_plan(

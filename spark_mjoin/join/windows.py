@@ -29,7 +29,7 @@ Why an expired row is never missed: in a combination that is still to come, one 
 and is not late. In time, the youngest is not older than x, and x not older than the lowest watermark of the others; a
 row of input i with s <= min(watermark[j], j != i) - size is outside for it. In rows, a row that `size` others of its
 input have followed, before the next row of every other input, is outside for all that come later. What would join with
-rows on disk and is still owed is another matter: `engine.retention.expiry` waits for it.
+rows on disk and is still owed is another matter: `engine.retention.windows` waits for it.
 
 Seen from some rows of a combination the youngest is not younger than seen from all, so a row that is outside already
 ends the probing sequence early, and after the last probe the check is exact.

@@ -293,7 +293,7 @@ def walk(
 ) -> Any:
     """As advance, for few candidates with long chains: each chain to its end, until the output is full.
 
-    Returns (position, cursor) to go on from, the number of pairs written, and how many values were compared.
+    Returns (position, cursor) to continue from, the number of pairs written, and how many values were compared.
     """
     n = np.uint64(count)
     capacity = np.uint64(out_at.size)

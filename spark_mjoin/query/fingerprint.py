@@ -37,7 +37,7 @@ def describe(spec: JoinSpec) -> dict[str, Any]:
 
 
 def differences(old: Mapping[str, Any], new: Mapping[str, Any]) -> list[str]:
-    """What the two fingerprints do not have in common, one sentence part for each; empty when the state can be used."""
+    """The differences between two fingerprints, a part of a sentence each; empty when the state can be used."""
     found = [*_members(old, new, "sources", "source"), *_members(old, new, "inputs", "input")]
     if sorted(old["order"]) == sorted(new["order"]):
         found += _changed("the order of the inputs in the query", ", ".join(old["order"]), ", ".join(new["order"]))
@@ -72,7 +72,7 @@ def _input(input: InputSpec, spec: JoinSpec) -> dict[str, Any]:
         "columns": {
             s.name: f"{render(s.expr)} {type_name(s.type)}"
             for s in input.stored
-            if s.domain is None and not s.made_up  # row numbers: `window` tells
+            if s.domain is None and not s.made_up  # row numbers: they follow from `window`
         },
         "window": input.window and f"{input.window.size} {'rows' if input.window.in_rows else 'microseconds'}",
         "timestamp": None if input.time is None else input.stored[input.time].name,
@@ -81,7 +81,7 @@ def _input(input: InputSpec, spec: JoinSpec) -> dict[str, Any]:
 
 
 def _promises(input: InputSpec) -> dict[str, str]:
-    """What the input promises: rows have left the state because of it."""
+    """The key promises of the input: the join has dropped rows because of them."""
     stored = {c: input.stored[o] for c, o in input.keys}
     found, names = {}, {c: s.name if s.made_up else identifier(s.name) for c, s in stored.items()}
     if input.punctuations is not None:
@@ -108,7 +108,7 @@ def _key(input: InputSpec, ordinal: int, spec: JoinSpec) -> str:
     stored = input.stored[ordinal]
     assert stored.domain is not None
     digits = f" {stored.domain.precision},{stored.domain.scale}" if stored.domain.kind == "decimal" else ""
-    # A key that is also payload comes back in the type of its column, which the domain does not tell.
+    # A key that is also payload is emitted in the type of its column, which the domain does not say.
     schema = spec.sources[input.source].schema
     emitted = [f" as {type_name(schema.field(name).type)}" for name, o in input.payload if o == ordinal]
     return f"{render(stored.expr)} ({stored.domain.kind}{digits}{''.join(emitted)})"

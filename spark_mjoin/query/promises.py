@@ -1,15 +1,15 @@
-"""What sources promise about rows to come, in terms of the join's keys (Ding 2003, section 3.2).
+"""The key promises of sources, in terms of the join's key classes (Ding 2003, section 3.2).
 
     punctuation = "kind = 'end'"    these rows say which key values do not come any more
     unique, clustered, ordered      columns: each value once; equal values one right after the other; in order
 
 A promise about a column is one about a key class only if the key is that column, and encoded so that other values of
 the column are other keys: 2^53 and 2^53 + 1 are one key among doubles, so "no more 2^53" says nothing there. A
-punctuation that restricts such a column is read as saying nothing. All columns of a source with punctuations are read:
-one that speaks about a column that this join does not compare must not be taken for the end of the input.
+punctuation that restricts such a column is ignored. The join reads all columns of a source with punctuations. Otherwise
+it would mistake a punctuation about a column that it does not compare for the end of the input.
 
-Where punctuations are emitted, the output gets columns that tell them from data: `punctuation`, and where promises
-speak of ranges `punctuationLow` and `punctuationHigh`. A key must be in the projection for that, as it is.
+Where the join emits punctuations, the output has columns that distinguish them from data: `punctuation`, and where
+promises have ranges, `punctuationLow` and `punctuationHigh`. The key must be in the projection, as a plain column.
 """
 
 from __future__ import annotations

@@ -43,7 +43,7 @@ _SELECT_PARTS = {"expressions", "from", "from_", "joins", "where", "kind", "oper
 
 @dataclass(frozen=True)
 class Query:
-    """What a query says, with names resolved and nothing yet known about how the inputs hang together."""
+    """What a query says, with names resolved. How equalities connect the inputs is not known yet."""
 
     inputs: tuple[tuple[str, int], ...]  # alias in the query, index of the source
     conjuncts: tuple[Expr, ...]

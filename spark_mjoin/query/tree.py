@@ -8,9 +8,9 @@ Every operator gets a `JoinSpec` of its own, whose inputs are its members. A mem
 for each class by which it meets the rest, and the columns that are needed above: for the output, or for predicates that
 are not decided below. Both depend on the inputs below it alone, not on how they are joined there.
 
-Right because: equality of keys is transitive within a class (query.graph), so one key stands for all inputs below; a
-predicate is decided in the lowest operator that has all its inputs; and every combination of an operator's inputs is
-passed on once, by the operator's own rule. So each result of the whole join is emitted once, by the root.
+Why it is right: equality of keys is transitive within a class (query.graph), so one key stands for all inputs below.
+The lowest operator that has all inputs of a predicate decides it. Every operator passes each combination on once, by
+its own rule. So the root emits each result of the whole join once.
 
 Not covered: which tree is best (driver.decompose), and changing from one to another (engine.replan).
 """
@@ -58,8 +58,8 @@ def chosen(plan: str | None, spec: JoinSpec) -> Tree:
     if spec.forgetful and tree != single(len(spec.inputs)):
         what = "windows" if spec.windowed else "punctuations or constraints"
         raise OptionError(
-            f"option 'plan': '{plan}' stores intermediate results, which a join with {what} does not: leave "
-            f"the option out, or the {what}"
+            f"option 'plan': '{plan}' stores intermediate results, which a join with {what} does not: remove "
+            f"the option, or the {what}"
         )
     return tree
 

@@ -1,22 +1,22 @@
-"""Which of the files that were found are complete: whoever writes them does not say, so their end or their rest tells.
+"""Which files are complete. Their writers do not say, so a file shows it by its end mark, or by not changing.
 
     clock, then listing -> judged -> complete files          the next look finds the others again
 
-Parquet and Arrow files have a last word, and without it they are left alone. Text has none: it is complete when nobody
-has written to it for 200 ms.
+Parquet and Arrow files have an end mark, and a file without it waits. Text has none: it is complete when nobody has
+written to it for 200 ms. That is its *rest*.
 
-Why it is right. What is said of a file is said of one `FileStat`, that is of its contents as long as every change shows
-in size or time of change.
+Why it is right. A judgement is about one `FileStat`. It holds for the contents of the file as long as every change
+shows in the size or the time of change.
 
-- The last word is looked at after the listing, and the writer may have gone on in between. So the file is looked up
-  once more behind it: if it is still as listed, it was so when its end was read.
-- Rest is counted to a moment before the listing. A listing may take longer than the rest, and a clock read after it
-  would make all that it met early look old.
+- The end mark is read after the listing, and the file may have grown in between. So its size and time are read once
+  more after that: if they are as listed, they were so when the end mark was read.
+- Rest is counted to a moment before the listing. A listing may take longer than 200 ms, and a clock read after it would
+  make all files that it found early look old.
 - A time of change less than 200 ms ago, or ahead of our clock, does not show rest. Such a file rests if two looks, at
-  least 200 ms apart by our own clock, find it the same. So one from the far future is taken as well.
-- The last look (AvailableNow, batch), after which there is no other, is its own second one: it waits once, for 200 ms
-  at most, and leaves out what has changed by then. So it ends whatever writers and clocks do, and what it leaves out
-  is in no log, for the next run to find.
+  least 200 ms apart by our own clock, find it unchanged. So a file from the far future is complete some time, too.
+- The last look (AvailableNow, batch) makes its own second look: it waits once, for 200 ms at most, and skips files that
+  have changed by then. So it ends whatever writers and clocks do. Skipped files are in no log, so the next run finds
+  them.
 
 Not covered: writers that pause for longer than 200 ms, and file systems whose clock is behind ours by more than that,
 on which text that is being written looks old. There, write under a name that begins with '.' or '_' and rename, as
@@ -34,8 +34,8 @@ from spark_mjoin.sources.storage import FileStat, Storage
 
 _log = logging.getLogger(__name__)
 
-_RESTING_NS = 200_000_000  # text that nobody touched for so long is complete
-_STALE_NS = 60_000_000_000  # a file without its last word for so long deserves a warning
+_RESTING_NS = 200_000_000  # text that did not change for so long is complete
+_STALE_NS = 60_000_000_000  # a file without its end mark for so long deserves a warning
 
 
 class Completeness:
@@ -45,7 +45,7 @@ class Completeness:
         self._alias = alias
         self._store = store
         self._format = format
-        self._endless: set[FileStat] = set()  # looked at, and without their last word
+        self._endless: set[FileStat] = set()  # looked at, and without their end mark
         self._warned: set[FileStat] = set()
         self._first_seen: dict[FileStat, int] = {}  # monotonic; of text that its time of change does not vouch for
 
@@ -68,7 +68,7 @@ class Completeness:
             if self._store.stat(file.path) != file:
                 # Where it is old, its file system may never say the same of it twice: not to be passed over silently.
                 if last_look or now - file.mtime_ns > _STALE_NS:
-                    self._warn(file, "is still being written and is left out")
+                    self._warn(file, "is still being written and is skipped")
                 return False
             if sealed:
                 return True
@@ -87,7 +87,7 @@ class Completeness:
             time.sleep(min(_RESTING_NS, max(0, newest + _RESTING_NS - time.time_ns())) / 1e9)
             left_out = {f for f in left_out if self._store.stat(f.path) != f}
             for file in left_out:
-                self._warn(file, "is still being written and is left out")
+                self._warn(file, "is still being written and is skipped")
         return [f for f in found if f not in left_out]
 
     def _warn(self, file: FileStat, problem: str) -> None:

@@ -71,7 +71,7 @@ class Backlog:
         self._place = place
         self._log: SourceLog | None = None
         self._seen: set[str] = set()  # paths in the log
-        self._seen_entries = 0  # how much of the log is in _seen
+        self._seen_entries = 0  # how many entries of the log are in _seen
         self._waiting: list[FileStat] = []  # the next one at the end
         self._completeness = Completeness(place.alias, place.store, place.format)
 

@@ -7,14 +7,14 @@ in the order in which it is consumed, as {"path", "size", "mtime_ns", "rows"}; "
 count.
 
 Why it is right. An entry is in the log before a position that counts it is returned, and entries never change, so
-`plan` needs nothing but the log and two positions. A crash between the two leaves entries that no position counts:
-`latest` consumes those before it looks for more. A file is new if the log lacks its path, as in Spark: a change of a
-consumed file is no new file. The rows of a file have one order, so (path, row range) names the same rows for ever, as
-long as the file is what it was: `read` compares size and time of change with the log, before the first row and after
+`plan` needs nothing but the log and two positions. After a crash between the two, the log has entries that no position
+counts: `latest` consumes those before it looks for more. A file is new if the log lacks its path, as in Spark: a change
+of a consumed file is no new file. The rows of a file have one order, so (path, row range) names the same rows for ever,
+as long as the file is what it was: `read` compares size and time of change with the log, before the first row and after
 the last, and refuses a file that changed; the task that has read a mixture then fails before it commits.
 
-Only complete files go into the log, and completeness.py says which are. That is said of a file as it was listed: one
-that changes before it is logged is dropped, and the next listing judges it anew. Empty files are not there.
+Only complete files are logged, and completeness.py says which are complete. It judges a file as it was listed. A file
+that changes before it is logged is skipped, and the next listing judges it anew. Empty files are ignored.
 
 An inferred schema is that of the oldest file. It is found once per instance and travels with it when pickled, so
 executors must be given the instance on which the driver called `schema()`, and not a new one.
@@ -137,7 +137,7 @@ class FileSource:
                 raise OptionError(f"option '{path_option}': '{self._store.shown}' does not exist")
             if self._declared is not None:
                 return self._declared
-            # Not through the backlog, which remembers what it sees: a file that is written on still has its types.
+            # Not through the backlog, which remembers what it sees: a file that grows later still has its types.
             candidates = sorted(self._place.files(), key=by_age)
             first = next((f for f in candidates if self._format.is_complete(File(self._store, f))), None)
         except OSError as e:
@@ -224,7 +224,7 @@ class FileSource:
         return max(0, found - int(position["files"]))
 
     def _take_new(self, taking: Taking, limits: Limits, log: SourceLog) -> None:
-        """Take new files as far as the limits go, and log those that the position counts."""
+        """Take new files up to the limits, and log those that the position counts."""
         backlog = self._backlog
         backlog.catch_up(log)
         if self._place.latest_first:
@@ -300,7 +300,7 @@ class FileSource:
         return max(0, counted - int(range["start"]))
 
     def _checked(self, logged: FileStat) -> FileStat | None:
-        """The file as it is now, if that is as logged or nobody minds; None when it is gone and nobody minds."""
+        """The file as it is now, if that is as logged or loss is allowed; None when it was removed and loss is."""
         now = self._stat(logged.path)
         if now == logged:
             return now
@@ -328,7 +328,7 @@ class FileSource:
         return SourceError(
             f"source '{self._alias}': '{path}'{column} cannot be read: {self._secrets.hide(str(cause))}. "
             f"Compare it with option 'source.{self._alias}.schema'. If the file is wrong, correct or remove it, and "
-            f"set option 'source.{self._alias}.failOnDataLoss' to false for the run that goes on without what it was"
+            f"set option 'source.{self._alias}.failOnDataLoss' to false for one run: the file is recorded as it was"
         )
 
 

@@ -62,7 +62,7 @@ def compiled(pattern: str) -> re.Pattern[str]:
     if in_set or groups:
         raise ValueError(f"the pattern '{pattern}' has a {'[' if in_set else '{'} that is not closed")
     if escaped:
-        raise ValueError(f"the pattern '{pattern}' has a backslash before '{escaped}': leave it out")
+        raise ValueError(f"the pattern '{pattern}' has a backslash before '{escaped}': remove it")
     try:
         return re.compile("".join(parts), re.DOTALL)
     except re.error as e:

@@ -5,15 +5,16 @@
 Local paths and `file:` URIs go through the operating system: directories are scanned without looking at files that the
 caller has seen already, so a directory with a long past is cheap to poll. Files are read and never mapped: they belong
 to others, and a map of a file that somebody cuts short ends the process with SIGBUS, where a read ends with an error or
-with fewer bytes. Any other URI goes to `pyarrow.fs` and, where that does not know the scheme, to fsspec.
+with fewer bytes. `pyarrow.fs` opens any other URI, and fsspec where that does not know the scheme.
 
 As in Spark: a path means what Hadoop makes of it (`filesystem`), and may be a directory, a file or a glob (`globs`).
 Below directories, files and directories are invisible whose names begin with '.', or with '_' and have no '=', or end
 in `._COPYING_`; so are files that the path names themselves, but not directories. Without `recursive` only direct
-children of the directories named are found. A directory that goes away while it is listed is an empty one.
+children of the directories named are found. A directory that is removed while it is listed counts as empty.
 
-Credentials come from the environment, as pyarrow and fsspec define it, or from the URI. Paths have none of them: they
-are logged and shown. Where those of a file system do, as of fsspec's over HTTP, they are put back to open a file.
+Credentials come from the environment, as pyarrow and fsspec define it, or from the URI. Paths do not contain them,
+because paths are logged and shown. Some file systems, as fsspec's over HTTP, need them in the path; there they are put
+back to open a file.
 
 Not covered: writing, partition columns.
 """

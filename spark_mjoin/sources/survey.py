@@ -1,11 +1,11 @@
 """How many rows files have, without reading them: from their sizes, and from what a few of them have per byte.
 
-A format with a footer knows its rows. Of text the first PIECE_BYTES of the file are looked at, decompressed where they
-have to be: lines per byte as it is stored. Line breaks inside quotes count as lines, so such CSV is taken for longer
-than it is; and bzip2 comes in blocks, of which the last is not seen.
+A format with a footer knows its rows. For text the first PIECE_BYTES of the file are read, decompressed if necessary,
+and lines per stored byte are counted. Line breaks inside quotes count as lines, so the estimate for such CSV is too
+high. bzip2 has blocks, and the last block is not seen.
 
-A rate follows from the times of the files if they tell one: there are several, not all of one moment, and the newest is
-not older than the time that they span. Otherwise files are a heap and no stream.
+A rate follows from the times of the files if there are several, not all of one moment, and the newest is not older than
+the time that they span. Otherwise the rate is not known.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ def rows_in(store: Storage, format: FileFormat, entries: Entries, schema: pa.Sch
 
 
 def rate(entries: Entries, rows: float, now: float) -> float | None:
-    """Rows per second, if the times of the files tell."""
+    """Rows per second, if they follow from the times of the files."""
     times = sorted(entry["mtime_ns"] / 1e9 for entry in entries)
     if len(times) < LEAST_FILES or times[-1] - times[0] < LEAST_SECONDS or now - times[-1] > times[-1] - times[0]:
         return None

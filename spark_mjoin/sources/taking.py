@@ -1,7 +1,7 @@
 """How much of its files a batch takes, within the limits of the source.
 
 `max_rows` is exact and may end inside a file. `max_files` and `max_bytes` count every file that is touched, with its
-whole size, and always let one through. Of several limits the tightest wins.
+whole size, and always allow one. Of several limits the tightest counts.
 """
 
 from __future__ import annotations

@@ -12,7 +12,7 @@ something:
     arrival                         when the row arrived (`arrivals.py`)
 
 After `cardinality` rows a new round begins with a new permutation, so that every value of unique1 comes once per round,
-while unique2 goes on. The same `seed` (0 unless set) gives two sources the same order: set different ones where that
+while unique2 continues. The same `seed` (0 unless set) gives two sources the same order: set different ones where that
 matters. The permutation is a Feistel network over the next power of two, walked until it is inside: arithmetic on the
 row number, no table, and a bijection whatever the round function is, since each step can be undone.
 
@@ -166,7 +166,7 @@ class Rows:
 
 
 def permute(seed: int, cardinality: int, rounds: I64, index: I64) -> I64:
-    """Where `index`, which is below `cardinality`, goes in the permutation of its round.
+    """The image of `index`, which is below `cardinality`, in the permutation of its round.
 
     `rounds` has one entry per index, or a single one for all.
     """

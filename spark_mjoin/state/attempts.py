@@ -8,7 +8,6 @@ their files are alike to the byte.
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
 
@@ -26,9 +25,7 @@ from spark_mjoin.state.table import ARRIVED
 log = logging.getLogger(__name__)
 
 
-def adopt(
-    manifests: Manifests, segments: Segments, state: PartitionState, own: Manifest, lenient: Callable[[], bool]
-) -> bool:
+def adopt(manifests: Manifests, segments: Segments, state: PartitionState, own: Manifest, may_lose_rows: bool) -> bool:
     """Let a state have the files of the manifest that another attempt at its version has published.
 
     False where it cannot. StateError where rows differ, and nobody allows that.
@@ -39,7 +36,7 @@ def adopt(
     if alike:
         fewer = fewer or _counted(published) != _counted(own)
     if fewer or not _same_rows(segments, state, published, own):
-        _check_loss(manifests, state, published, own, fewer and lenient())
+        _check_loss(manifests, state, published, own, fewer and may_lose_rows)
         log.warning(
             "state version %d in %s has rows that cannot be read any more: the query resumes from it, and this batch "
             "emits no results with them (failOnDataLoss is false)",
@@ -51,8 +48,7 @@ def adopt(
         return False
     for operator, figures in zip(state.operators, published.operators, strict=True):
         operator.segments = list(figures.segments)
-        operator.promise_files = list(figures.promise_files)
-        operator.purged_files = list(figures.purged_files)
+        operator.departed.adopt(figures)
     if state.sample is not None and published.root.sample is not None:
         state.sample.file = published.root.sample.file
     state.lineage = published.lineage
@@ -93,7 +89,7 @@ def _same_rows(segments: Segments, state: PartitionState, published: Manifest, o
     Where rows leave the state for good, and the two do not come from the same version, nobody can tell: segments
     still have rows that have left, and each may have let them go at another time. Their counts must do then.
     """
-    if any(o.spec.forgetful for o in state.operators) and published.lineage != own.lineage:
+    if any(o.departed.is_possible for o in state.operators) and published.lineage != own.lineage:
         return True
     for operator, member in state.inputs():
         mine, theirs = (

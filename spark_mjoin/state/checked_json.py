@@ -1,29 +1,28 @@
-"""JSON files that carry their own checksum: `<crc32> <json>`."""
+"""Files that carry their own checksum, `<crc32> <text>`; the text begins with JSON, and most often that is all."""
 
 from __future__ import annotations
 
 import json
 import zlib
+from collections.abc import Mapping
 from typing import Any
 
 from spark_mjoin.errors import StateError
-from spark_mjoin.state import records
 from spark_mjoin.state.directory import Directory
 
 FORMAT = 1
+_BEFORE = 9  # bytes before the text
 
 
-def text_of(body: Any) -> bytes:
-    """The JSON of a mapping or of a record (see `records`), with the format that it is in; the same for the same."""
-    named = body if isinstance(body, dict) else records.plain(body)
-    text = json.dumps({"format": FORMAT, **named}, default=records.plain, sort_keys=True, separators=(",", ":"))
-    return text.encode()
+def text_of(body: Mapping[str, Any]) -> bytes:
+    """The JSON of a mapping, with the format that it is in; the same for the same."""
+    return json.dumps({"format": FORMAT, **body}, sort_keys=True, separators=(",", ":")).encode()
 
 
 def publish(directory: Directory, name: str, attempt: str, text: bytes) -> None:
     """Write a file whole, unless it is there already; it and what was published before it are durable then.
 
-    Another attempt may have been first: then the file has other JSON.
+    Another attempt may have been first: then the file has another text.
     """
     contents = with_checksum(text)
     directory.publish(name, attempt, lambda stream: stream.write(contents))
@@ -31,7 +30,7 @@ def publish(directory: Directory, name: str, attempt: str, text: bytes) -> None:
 
 
 def with_checksum(text: bytes) -> bytes:
-    """The contents of a file with such JSON."""
+    """The contents of a file with such a text."""
     return b"%08x %s\n" % (zlib.crc32(text), text)
 
 
@@ -41,10 +40,10 @@ def read(directory: Directory, name: str) -> dict[str, Any]:
 
 
 def checked(directory: Directory, name: str) -> bytes:
-    """The JSON of a file, after its checksum was found to be right; FileNotFoundError when it is not there."""
+    """The text of a file, after its checksum was found to be right; FileNotFoundError when it is not there."""
     contents = directory.read(name)
-    crc, _, text = contents[:-1].partition(b" ")
-    if contents[-1:] != b"\n" or b"%08x" % zlib.crc32(text) != crc:
+    text = contents[_BEFORE:-1]
+    if contents[:_BEFORE] != b"%08x " % zlib.crc32(text) or contents[-1:] != b"\n":
         raise StateError(
             f"state file {directory.path(name)} is damaged: its checksum is wrong; restore it, or use a new checkpoint"
         )

@@ -5,6 +5,9 @@ the state: a replayed batch finds the same ones and chooses the same.
 
 Rows are counted per input and bucket, results per bucket of the main class. An input without the main class has
 buckets of its own; for results it counts as a whole.
+
+A task has the figures of one partition. The driver has those of many, `stacked`, and asks about all of them at once:
+what follows from the figures is computed for each partition alike.
 """
 
 from __future__ import annotations
@@ -28,7 +31,7 @@ MOST_HELD = 1 / 3  # of the rows in segments that may wait for a pass to be drop
 
 @dataclass
 class Groups:
-    """Arrays over [input, bucket] or [bucket]."""
+    """Arrays over [input, bucket] or [bucket]; stacked, the first axis is that of partitions."""
 
     main: list[int]  # the inputs with the main class
     resident: Array  # rows in memory
@@ -143,30 +146,30 @@ class Groups:
     def partners(self, input: int) -> Array:
         """Per bucket, the product of the others' rows in memory."""
         out = np.ones(BUCKETS)
-        for j in range(len(self.resident)):
+        for j in range(self.inputs):
             if j != input:
                 out = out * self._per_bucket(self.resident, j)
         return out
 
     def unseen(self, input: int) -> Array:
         """Per disk part of an input, combinations with the others' rows in memory that have not been looked at."""
-        others = [j for j in range(len(self.resident)) if j != input]
+        others = [j for j in range(self.inputs) if j != input]
         in_memory = sum((self._per_bucket(self.resident, j) for j in others), np.zeros(BUCKETS))
-        share = np.minimum(self.turnover[input] / np.maximum(self._own(input, in_memory), 1.0), 1.0)
-        combinations: Array = self.disk[input] * self._own(input, self.partners(input)) * share
+        share = np.minimum(self.turnover[..., input, :] / np.maximum(self._own(input, in_memory), 1.0), 1.0)
+        combinations: Array = self.disk[..., input, :] * self._own(input, self.partners(input)) * share
         return combinations
 
     def possible(self) -> Array:
         """Per bucket, the product of all inputs' rows, in memory and on disk."""
         rows = self.resident + self.disk
         out = np.ones(BUCKETS)
-        for j in range(len(rows)):
+        for j in range(self.inputs):
             out = out * self._per_bucket(rows, j)
         return out
 
     def selectivity(self) -> Array:
         """Per bucket, results per combination of rows that were together; the whole's where a bucket has few."""
-        whole = self.results.sum() / max(self.chances.sum(), 1.0)
+        whole = _total(self.results) / np.maximum(_total(self.chances), 1.0)
         own = self.results / np.maximum(self.chances, 1.0)
         return np.where(self.results >= 16, own, whole)
 
@@ -181,28 +184,38 @@ class Groups:
         return self._in_debt(self.possible())
 
     def _in_debt(self, possible: Array) -> Array:
-        others = [j for j in range(len(self.disk)) if j not in self.main]
-        on_disk = (self.disk[self.main].sum(axis=0) > 0) | bool(self.disk[others].sum() > 0)
-        debt: Array = on_disk & (self.waiting.sum(axis=0) > 0) & (possible > 0)
+        on_disk = self.disk[..., self.main, :].sum(axis=-2) > 0
+        for j in self.others:
+            on_disk = on_disk | (_total(self.disk[..., j, :]) > 0)
+        debt: Array = on_disk & (self.waiting.sum(axis=-2) > 0) & (possible > 0)
         return debt
 
-    def worth(self, input: int) -> float:
+    def worth(self, input: int) -> Array:
         """Results that an arriving row of an input has completed, in the mean, recently."""
-        return float(self.completed[input] / max(self.recent[input].sum(), 1.0))
+        out: Array = self.completed[..., input] / np.maximum(self.recent[..., input, :].sum(axis=-1), 1.0)
+        return out
 
     def deferred_rows(self) -> int:
         """Input rows whose results are not complete."""
-        debt = self.in_debt()
-        others = [j for j in range(len(self.disk)) if j not in self.main]
-        return int(self.waiting[self.main][:, debt].sum() + self.waiting[others][:, debt].max(axis=1, initial=0).sum())
+        debt, waiting = self.in_debt(), self.waiting
+        return int(waiting[self.main][:, debt].sum() + waiting[self.others][:, debt].max(axis=1, initial=0).sum())
+
+    @property
+    def inputs(self) -> int:
+        return int(self.resident.shape[-2])
+
+    @property
+    def others(self) -> list[int]:
+        """The inputs without the main class."""
+        return [j for j in range(self.inputs) if j not in self.main]
 
     def _per_bucket(self, rows: Array, input: int) -> Array:
         """An input's rows per bucket of the main class; all of them where it does not have it."""
-        return rows[input] if input in self.main else np.full(BUCKETS, rows[input].sum())
+        return rows[..., input, :] if input in self.main else _total(rows[..., input, :])
 
     def _own(self, input: int, per_main_bucket: Array) -> Array:
         """A figure per main bucket as one per bucket of the input's own."""
-        return per_main_bucket if input in self.main else np.full(BUCKETS, per_main_bucket.mean())
+        return per_main_bucket if input in self.main else per_main_bucket.mean(axis=-1, keepdims=True)
 
     # --- manifests -------------------------------------------------------------------------------------------
 
@@ -215,6 +228,28 @@ class Groups:
     @staticmethod
     def of(spec: JoinSpec, kept: GroupsFigures) -> Groups:
         named: dict[str, Any] = {n: v.array() if isinstance(v, Packed) else v for n, v in vars(kept).items()}
-        for grid in ("resident", "disk", "waiting", "recent", "turnover"):
-            named[grid] = named[grid].reshape(len(spec.inputs), BUCKETS)
-        return Groups(main_inputs(spec), **named)
+        return Groups(main_inputs(spec), **{n: _shaped(spec, n, v) for n, v in named.items()})
+
+    @staticmethod
+    def stacked(spec: JoinSpec, partitions: Sequence[GroupsFigures]) -> Groups:
+        """Of several partitions, to be asked and not to be changed."""
+
+        def stack(name: str, found: list[Any]) -> Any:
+            if not isinstance(found[0], Packed):
+                return np.array(found)
+            return _shaped(spec, name, Packed.joined(found).view(), len(found))
+
+        return Groups(main_inputs(spec), **{n: stack(n, [vars(p)[n] for p in partitions]) for n in vars(partitions[0])})
+
+
+def _shaped(spec: JoinSpec, name: str, numbers: Any, *partitions: int) -> Any:
+    """The numbers of a manifest, or of several, as `Groups` has them."""
+    if name in ("resident", "disk", "waiting", "recent", "turnover"):
+        return numbers.reshape(*partitions, len(spec.inputs), BUCKETS)
+    return numbers.reshape(*partitions, -1) if partitions else numbers
+
+
+def _total(per_bucket: Array) -> Array:
+    """The sum over buckets, as figures that are the same for every bucket."""
+    out: Array = per_bucket.sum(axis=-1, keepdims=True)
+    return out

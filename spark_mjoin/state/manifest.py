@@ -4,8 +4,9 @@
               ├─ taken, held        how the batch went, for the planner (evidence)
               └─ done, standing     the same for people (counts, metrics)
 
-The types are frozen, and their fields are the format: `records` makes JSON of them and reads it, and no other module
+The types are frozen, and their fields are the format: `records` makes text of them and reads it, and no other module
 knows a key of it. `...Figures` are what outlives the task of a working type, which makes them and is made of them.
+What only tasks need is late: it is not decoded on the driver, which reads the manifests of all partitions.
 
 `Manifests` reads those of one partition. Every manifest has a checksum and is checked when it is read; one that is
 damaged, or that has a field that is not known, is an error that names the file. See store.py for how one comes to be.
@@ -27,7 +28,7 @@ from spark_mjoin.evidence import Edge, Held, Taken
 from spark_mjoin.model import Access, Position, Tree
 from spark_mjoin.state import checked_json, records
 from spark_mjoin.state.directory import Directory
-from spark_mjoin.state.records import Packed
+from spark_mjoin.state.records import LATE, Packed, Patient, Pieces, nothing
 from spark_mjoin.state.routing import ALONE, Routing
 
 Lineage = tuple[tuple[int, str], ...]  # versions, ascending, with the identities of their manifests
@@ -46,7 +47,7 @@ class Segment(NamedTuple):
     level: int  # how often its rows were merged: segments of a level are merged into one of the next
     bytes: int
     crc32: int
-    clusters: str | None = None  # Packed: the bucket of each record batch; None: rows are in order of arrival
+    clusters: Packed | None = None  # the bucket of each record batch; None: rows are in order of arrival
     last: int = 0  # the most events that were before the arrival of a row
     newest: int | None = None  # the largest position of a row in its window; None where the input has none
 
@@ -57,10 +58,17 @@ class Segment(NamedTuple):
     @property
     def buckets(self) -> list[int] | None:
         """The bucket of each record batch."""
-        return None if self.clusters is None else Packed(self.clusters).array().tolist()
+        return None if self.clusters is None else self.clusters.view().tolist()
 
 
 # --- one operator --------------------------------------------------------------------------------------------------
+
+
+class Stored(NamedTuple):
+    """What segments have of one member."""
+
+    rows: int
+    bytes: int
 
 
 class Signature(NamedTuple):
@@ -129,12 +137,12 @@ class Round(NamedTuple):
 
 
 @dataclass(frozen=True)
-class ProgressFigures:
+class ProgressFigures(Patient):
     """See state.progress."""
 
     read: tuple[int, ...]
     seen: tuple[int | None, ...]
-    rounds: tuple[Round, ...]
+    rounds: tuple[Round, ...] = field(metadata=LATE)
     positions: Packed
     events: Packed
     dropped: tuple[int, ...]
@@ -187,24 +195,32 @@ class SampleFigures:
 
 
 @dataclass(frozen=True)
-class OperatorFigures:
+class OperatorFigures(Patient):
     """One operator of the plan, as a version has it."""
 
     rows: tuple[int, ...]  # per member, all that count as stored: in memory, on disk, dropped and still in a segment
-    segments: tuple[Segment, ...]
+    segments: tuple[Segment, ...] = field(metadata=LATE)
+    stored: tuple[Stored, ...] = field(init=False)  # what follows from them, per member
     results: int
     orders: tuple[str, ...]  # the last probing order of each member, for people
     edges: tuple[Edge, ...]
-    admitted: tuple[AdmittedFigures, ...]
+    admitted: tuple[AdmittedFigures, ...] = field(metadata=LATE)
     scans: Access = ()
     joined: tuple[Signature | None, ...] | None = None  # per member, where some are results of other operators
     residency: ResidencyFigures | None = None  # of a tracked state; so are groups
     groups: GroupsFigures | None = None
     progress: ProgressFigures | None = None  # where rows leave for good
-    promises: PromisesFigures | None = None
+    promises: PromisesFigures | None = field(default_factory=nothing, metadata=LATE)
     promise_files: tuple[Segment, ...] = ()  # the log of promises
     purged_files: tuple[Segment, ...] = ()  # which rows in segments have left because of them
-    sample: SampleFigures | None = None  # at the root alone
+    sample: SampleFigures | None = field(default_factory=nothing, metadata=LATE)  # at the root alone
+
+    def __post_init__(self) -> None:
+        rows, sizes = [0] * len(self.rows), [0] * len(self.rows)
+        for segment in self.segments:
+            rows[segment.input] += segment.rows
+            sizes[segment.input] += segment.bytes
+        object.__setattr__(self, "stored", tuple(map(Stored, rows, sizes)))
 
     @property
     def files(self) -> tuple[Segment, ...]:
@@ -220,30 +236,26 @@ class OperatorFigures:
     @property
     def row_bytes(self) -> list[float]:
         """The mean size of a row of each member, judged by its segments."""
-        sizes, rows = [0] * len(self.rows), [0] * len(self.rows)
-        for segment in self.segments:
-            sizes[segment.input] += segment.bytes
-            rows[segment.input] += segment.end - segment.start
-        return [size / max(1, of) for size, of in zip(sizes, rows, strict=True)]
+        return [size / max(1, rows) for rows, size in self.stored]
 
     @property
     def resident(self) -> tuple[float, ...]:
         """Rows of each member in memory."""
         if self.groups is None:
             return self.rows
-        return tuple(self.groups.resident.array().reshape(len(self.rows), -1).sum(axis=1).tolist())
+        return tuple(self.groups.resident.view().reshape(len(self.rows), -1).sum(axis=1).tolist())
 
 
 # --- a version -----------------------------------------------------------------------------------------------------
 
 
-def _tree(body: Any) -> Tree:
+def _tree(body: Any, pieces: Pieces) -> Tree:
     """A plan from nested lists."""
-    return body if isinstance(body, int) else tuple(map(_tree, body))
+    return body if isinstance(body, int) else tuple(_tree(below, pieces) for below in body)
 
 
 @dataclass(frozen=True)
-class Manifest:
+class Manifest(Patient):
     version: int
     positions: dict[str, Position]  # how far each source was read
     tree: Tree = field(metadata={"decoder": _tree})
@@ -252,12 +264,12 @@ class Manifest:
     orders: tuple[str, ...]
     results: int  # rows emitted since the query began
     operators: tuple[OperatorFigures, ...]  # of the tree, in preorder
-    ancestors: tuple[int, ...]  # the versions that led here, oldest first
-    identities: tuple[str, ...]  # of their manifests
+    ancestors: tuple[int, ...] = field(metadata=LATE)  # the versions that led here, oldest first
+    identities: tuple[str, ...] = field(metadata=LATE)  # of their manifests
     taken: Taken
     held: Held
-    done: Done
-    standing: Standing
+    done: Done = field(metadata=LATE)
+    standing: Standing = field(metadata=LATE)
     learned: tuple[Edge, ...] = ()  # what probes of earlier plans have seen, over the join's inputs
     since: int = 0  # the version that made the plan what it is
 
@@ -295,23 +307,18 @@ class Manifest:
         return tuple(file.name for operator in self.operators for file in operator.files)
 
     def text(self) -> bytes:
-        return checked_json.text_of(self)
+        return records.text_of(self, format=checked_json.FORMAT)
 
 
 _DECODE = records.decoder(Manifest)
 
 
 def parsed(text: bytes, path: str) -> Manifest:
-    """The manifest that the checked JSON of a file is."""
-    body = checked_json.parsed(text, path)
+    """The manifest that the checked text of a file is."""
+    head = text.partition(b"\n")[0]
+    body = checked_json.parsed(head, path)
     del body["format"]
-    try:
-        manifest: Manifest = _DECODE(body)
-    except records.Unreadable as e:
-        raise StateError(
-            f"state file {path} is damaged, or from another version of spark_mjoin: {e}; restore it, or start with a "
-            "new checkpoint"
-        ) from None
+    manifest: Manifest = records.read(_DECODE, body, Pieces(path, memoryview(text)[len(head) + 1 :]))
     return manifest
 
 
@@ -319,7 +326,7 @@ remembered = lru_cache(maxsize=8)(parsed)  # of two partitions in a worker: a co
 
 
 def identity_of(text: bytes) -> str:
-    """What tells a manifest from every other one, also from others of the same version, given its JSON.
+    """What tells a manifest from every other one, also from others of the same version, given its text.
 
     Manifests name segments, whose names no two attempts share. So equal manifests mean the same files.
     """
@@ -363,16 +370,25 @@ class Manifests:
                 raise
             version = max((v for v in self.versions() if v <= version), default=0)
             return self.manifest(version) if version else None
-        return parsed(text, self.directory.path(manifest_name(version)))
+        return self._of(version, parsed(text, self.directory.path(manifest_name(version))))
 
     def text(self, version: int) -> bytes:
-        """The JSON of the manifest of a version, checked."""
+        """The text of the manifest of a version, checked."""
         with self._named(version) as name:
             return checked_json.checked(self.directory, name)
 
     def parsed(self, version: int, text: bytes) -> Manifest:
-        """What the JSON of the manifest of a version says."""
-        return remembered(text, self.directory.path(manifest_name(version)))
+        """What the text of the manifest of a version says."""
+        return self._of(version, remembered(text, self.directory.path(manifest_name(version))))
+
+    def _of(self, version: int, manifest: Manifest) -> Manifest:
+        """A manifest that was found under the name of a version, if it is of that version."""
+        if manifest.version != version:
+            raise StateError(
+                f"state file {self.directory.path(manifest_name(version))} is of version {manifest.version}: it was "
+                "copied there. Restore the state directory, or start with a new checkpoint"
+            )
+        return manifest
 
     @contextmanager
     def _named(self, version: int) -> Iterator[str]:

@@ -6,7 +6,7 @@ options that do not touch the state: memory, limits per trigger, the projection.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from spark_mjoin.errors import StateError
@@ -29,13 +29,17 @@ def initial_positions(location: str) -> dict[str, Position]:
     return dict(_read(location)["initial"])
 
 
-def check(location: str, description: Mapping[str, Any], differences: Callable[[Any, Any], list[str]]) -> None:
-    """StateError that names the differences when the state means something else than `description` says."""
-    found = differences(_read(location)["description"], description)
-    if found:
+def description(location: str) -> dict[str, Any]:
+    """What the state means."""
+    return dict(_read(location)["description"])
+
+
+def refuse(differences: Sequence[str]) -> None:
+    """StateError that names the differences, if there are any, between what the state means and what options say."""
+    if differences:
         raise StateError(
             "the options have changed in a way that the saved state does not allow: "
-            + "; ".join(found)
+            + "; ".join(differences)
             + ". Use the options the query was started with, or start with a new checkpoint"
         )
 

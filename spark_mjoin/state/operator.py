@@ -13,17 +13,17 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
+from spark_mjoin.counts import Departures, Reason
 from spark_mjoin.evidence import EdgeCounts, Edges, edges_of, faded, kept_edges, rank
 from spark_mjoin.model import Access, Array, JoinSpec, OperatorSpec
 from spark_mjoin.state.admitted import Admitted
 from spark_mjoin.state.arrivals import median
 from spark_mjoin.state.buckets import BUCKETS, bucket_class
+from spark_mjoin.state.departed import Departed
 from spark_mjoin.state.groups import Groups
-from spark_mjoin.state.keysets import KeySet
 from spark_mjoin.state.manifest import OperatorFigures, Segment, Signature
 from spark_mjoin.state.progress import Progress
 from spark_mjoin.state.promises import Promises
-from spark_mjoin.state.purged import Purged
 from spark_mjoin.state.residency import Residency, Victim
 from spark_mjoin.state.sample import Sample
 from spark_mjoin.state.table import Table
@@ -43,7 +43,7 @@ class OperatorState:
     saved: list[int]  # rows of each table that are in segments; the rest came in this batch
     groups: Groups
     residency: Residency
-    progress: Progress
+    departed: Departed
     tracked: bool = False
     segments: list[Segment] = field(default_factory=list)
     edges: Edges = field(default_factory=dict)  # what probes have seen, lately more than long ago
@@ -51,16 +51,8 @@ class OperatorState:
     orders: list[str] = field(default_factory=list)  # the last probing order of each member, for people
     scans: Access = ()  # the directions that scanned in the last batch, for people
     admitted: list[Admitted] = field(default_factory=list)  # of each member that is an input
-    promises: Promises = field(init=False)  # what members do not deliver any more
-    purged: list[Purged] = field(default_factory=list)  # per member, rows in segments that have left because of it
-    purged_files: list[Segment] = field(default_factory=list)
-    promise_files: list[Segment] = field(default_factory=list)  # the log of promises; rows are its records
-    told: list[tuple[tuple[int, ...], KeySet]] = field(default_factory=list)  # to be given out in this batch
     sample: Sample | None = None  # of the inputs of the whole join: all operators of a plan have the same one
-
-    def __post_init__(self) -> None:
-        self.promises = Promises(self.spec)
-        self.purged = [Purged() for _ in self.tables]
+    departures: Departures = field(default_factory=Departures)  # of this batch
 
     @staticmethod
     def empty(place: OperatorSpec, tracked: bool = False) -> OperatorState:
@@ -73,7 +65,7 @@ class OperatorState:
             saved=[0] * n,
             groups=Groups.empty(spec),
             residency=Residency(n),
-            progress=Progress(n),
+            departed=Departed(place),
             tracked=tracked,
             orders=[""] * n,
             admitted=[Admitted() for _ in range(n)],
@@ -88,6 +80,14 @@ class OperatorState:
     @property
     def spec(self) -> JoinSpec:
         return self.place.spec
+
+    @property
+    def progress(self) -> Progress:
+        return self.departed.progress
+
+    @property
+    def promises(self) -> Promises:
+        return self.departed.promises
 
     def learn(self, edges: Edges, rows: int) -> None:
         """Add what probes saw in a batch of so many arriving rows.
@@ -123,61 +123,64 @@ class OperatorState:
         self.groups.flushed(median([table.arrivals for table in self.tables]))
         return gone
 
-    def drop(self, number: int, gone: Array, on_disk: Array | None = None) -> int:
-        """Let rows leave the state: those of a table that are marked, and so many on disk in each bucket.
+    def depart(self, member: int, rows: Array | Table | int, reason: Reason, on_disk: Array | None = None) -> int:
+        """Let rows leave for good, and count them by the reason: the one way out. Returns how many did.
 
-        Returns how many did. That those in segments are gone must be known by a rule: `progress` or `purged`.
+        rows: which of the last rows of the member's table, as a mask; or a table of rows that were kept apart from
+        them; or how many that never came into a table. on_disk: how many more in each bucket, on disk alone.
+
+        That rows in segments are gone must be known by a rule (`departed`).
         """
-        table = self.tables[number]
-        on_disk = np.zeros(BUCKETS, np.int64) if on_disk is None else on_disk
-        saved = int(gone[: self.saved[number]].sum())
-        unsaved = int(gone.sum()) - saved
-        rows = np.flatnonzero(gone)
-        self.groups.drop(number, np.bincount(table.buckets_of(rows), minlength=BUCKETS), on_disk)
-        self.admitted[number].leave(table.arrivals.of(rows), int(on_disk.sum()))
-        table.keep(~gone)
-        self.saved[number] -= saved
-        self.totals[number] -= unsaved  # as if they had never come: they are in no segment
-        self.progress.dropped[number] += saved + int(on_disk.sum())
-        return saved + unsaved + int(on_disk.sum())
-
-    def drop_last(self, number: int, start: int, gone: Array) -> int:
-        """The same for marked rows among those from number `start` on, none of which is in a segment."""
-        table, count = self.tables[number], int(gone.sum())
-        assert self.saved[number] <= start
-        rows = start + np.flatnonzero(gone)
-        counts = np.bincount(table.buckets_of(rows), minlength=BUCKETS)
-        self.groups.drop(number, counts, np.zeros(BUCKETS, np.int64))
-        self.admitted[number].leave(table.arrivals.of(rows))
-        table.keep_of_last(start, ~gone)
-        self.totals[number] -= count
+        if isinstance(rows, np.ndarray):
+            count = self._depart_from_table(member, rows, np.zeros(BUCKETS, np.int64) if on_disk is None else on_disk)
+        elif isinstance(rows, Table):
+            count = self._depart_from_apart(member, rows)
+        else:
+            count = rows
+        self.departures[reason] += count
         return count
 
-    def drop_gone(self) -> None:
-        """Forget rows in memory that have left the state, as a later version of it says."""
+    def _depart_from_table(self, member: int, gone: Array, on_disk: Array) -> int:
+        table, from_disk = self.tables[member], int(on_disk.sum())
+        start = table.rows - gone.size
+        saved = int(gone[: max(0, self.saved[member] - start)].sum())
+        unsaved = int(gone.sum()) - saved
+        rows = start + np.flatnonzero(gone)
+        self.groups.drop(member, np.bincount(table.buckets_of(rows), minlength=BUCKETS), on_disk)
+        self.admitted[member].leave(table.arrivals.of(rows), from_disk)
+        if start:
+            table.keep_of_last(start, ~gone)
+        else:
+            table.keep(~gone)
+        self.saved[member] -= saved
+        self.totals[member] -= unsaved  # as if they had never come: they are in no segment
+        self.departed.counts[member] += saved + from_disk
+        return saved + unsaved + from_disk
+
+    def _depart_from_apart(self, member: int, passed: Table) -> int:
+        """Those that stay stand for these too."""
+        self.totals[member] -= passed.rows
+        if self.tracked:
+            counts = np.bincount(passed.buckets, minlength=BUCKETS)
+            self.groups.drop(member, counts, np.zeros(BUCKETS, np.int64))
+        self.admitted[member].forget(passed.rows)
+        return passed.rows
+
+    def forget_departed(self) -> None:
+        """Forget rows in memory that have departed, as a later version says; all rows are saved."""
+        if not self.departed.is_possible:
+            return
         for number, table in enumerate(self.tables):
-            window = self.spec.inputs[number].window
-            gone = np.zeros(table.rows, np.bool_)
-            if window is not None:
-                positions = table.position(window.position)
-                gone |= self.progress.gone(number, table.buckets, table.arrived, positions)
-            if self.purged[number]:
-                gone |= self.purged[number].gone(table.joint_keys(), table.arrived)
-            if gone.any():
+            gone = self.departed.gone_of(number, table)
+            if gone is not None:
                 table.keep(~gone)
         self.saved = [table.rows for table in self.tables]
 
-    def drop_segments(self) -> None:
-        """Forget segments without a row in the state, and count what is expired and must still stay."""
-        kept, self.progress.held = list[Segment](), self.promises.held
-        for s in self.segments:
-            if s.newest is not None and self.progress.all_gone(s.input, s.buckets, s.newest, s.last):
-                continue
-            kept.append(s)
-            horizon = self.progress.horizons[s.input] if self.progress.horizons else None
-            if s.newest is not None and horizon is not None and s.newest <= horizon:
-                self.progress.held += s.end - s.start
-        self.segments = kept
+    def forget_empty_segments(self) -> None:
+        """Forget segments all of whose rows have departed."""
+        if self.departed.is_possible:
+            self.segments = [s for s in self.segments if not self.departed.all_gone(s)]
+            self.departed.note_held(self.segments)
 
     def figures(self) -> OperatorFigures:
         """What a manifest says about the operator, all of whose rows are saved."""
@@ -195,15 +198,13 @@ class OperatorState:
             self.groups.figures() if tracked else None,
             self.progress.figures() if self.spec.forgetful else None,
             self.promises.figures() if self.spec.promising else None,
-            tuple(self.promise_files),
-            tuple(self.purged_files),
+            tuple(self.departed.promise_files),
+            tuple(self.departed.purged_files),
             self.sample.figures() if self.sample is not None and of_root else None,
         )
 
     def take(self, kept: OperatorFigures) -> None:
-        """Become what a manifest says, but for rows and what was promised about them."""
-        if kept.progress is not None:
-            self.progress = Progress.of(kept.progress)
+        """Become what a manifest says, but for rows and what has departed of them."""
         if kept.residency is not None and kept.groups is not None:
             self.residency, self.groups = Residency.of(kept.residency), Groups.of(self.spec, kept.groups)
         self.results, self.orders, self.edges = kept.results, list(kept.orders), edges_of(kept.edges)
@@ -221,11 +222,6 @@ class OperatorState:
         conditions = tuple(input.joined.conditions)
         return Signature(tuple((column.field, str(column.type)) for column in input.stored), conditions)
 
-    def label(self, number: int) -> str:
-        """A member in names of files: the number of an input, or for results where they are in the plan."""
-        leaves = self.place.leaves[number]
-        return str(leaves[0]) if len(leaves) == 1 else f"r{self.place.number}.{number}"
-
     def stored_row_bytes(self, number: int) -> float:
         """The mean size of a row of a member in segments."""
         mine = [s for s in self.segments if s.input == number]
@@ -241,7 +237,7 @@ class OperatorState:
         return int(total)
 
     def nbytes(self) -> int:
-        return sum(table.nbytes() for table in self.tables) + self.promises.nbytes()
+        return sum(table.nbytes() for table in self.tables) + self.departed.nbytes()
 
 
 def new_table(spec: JoinSpec, number: int, tracked: bool) -> Table:

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 
 from spark_mjoin.evidence import Edges
 from spark_mjoin.model import OperatorSpec, Position, Tree
-from spark_mjoin.state.manifest import Lineage
+from spark_mjoin.state.manifest import Lineage, Signature
 from spark_mjoin.state.operator import OperatorState
 from spark_mjoin.state.residency import Victim
 from spark_mjoin.state.sample import Sample
@@ -48,6 +48,10 @@ class PartitionState:
         for operator in self.operators:
             operator.sample = sample
 
+    def signatures(self) -> tuple[tuple[Signature | None, ...] | None, ...]:
+        """What the rows of each operator mean that are results of others."""
+        return tuple(operator.signatures() for operator in self.operators)
+
     def delivered(self) -> list[int]:
         """How many rows each input of the join has delivered to all partitions."""
         return [operator.admitted[member].delivered for operator, member in self.inputs()]
@@ -72,7 +76,8 @@ class PartitionState:
         out: list[float] = []
         for operator in self.operators:
             parent = operator.place.parent
-            out.append(1.0 if parent is None else out[parent[0]] * self.operators[parent[0]].groups.worth(parent[1]))
+            above = None if parent is None else float(self.operators[parent[0]].groups.worth(parent[1]))
+            out.append(1.0 if parent is None or above is None else out[parent[0]] * above)
         return out
 
     def evict(self, victims: Iterable[Victim]) -> int:

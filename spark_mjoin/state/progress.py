@@ -14,7 +14,7 @@ may be owed.
 
 What is dropped is a rule and not a list, so a state that is loaded leaves out the same rows as the one that dropped
 them. A later rule covers all that an earlier one did: positions and events only grow. `join.windows` says which rows
-can be dropped, `engine.retention.expiry` when.
+can be dropped, `engine.retention.windows` when.
 """
 
 from __future__ import annotations

@@ -69,6 +69,7 @@ class Promises:
     looked: Array = field(default_factory=lambda: np.zeros(BUCKETS, np.int64))  # per bucket, at the last look on disk
     given: dict[Classes, Remembered] = field(default_factory=dict)
     end_given: bool = False
+    to_emit: list[tuple[Classes, KeySet]] = field(default_factory=list)  # as punctuations of this batch; not kept
     clock: int = 0  # how often anything was put into a set: the number of what was put in last
     saved: int = 0  # the same when the state was last committed
     names: list[tuple[int, Classes]] = field(default_factory=list)  # of sets, as the log numbers them

@@ -1,53 +1,149 @@
-"""Frozen types as JSON, and back: the one way from a manifest to its text.
+"""Frozen types as text, and back: the one way from a manifest to its file.
+
+    {"version":7,"rows":[8,9],"cleaned":["i",0,256],"segments":[256,480]}     the head: JSON, on one line
+    <256 bytes of numbers>[["rows-...",0,0,8,0,1204,...],...]                 the pieces that it points to
 
 A dataclass is an object with its fields by name; a field that has its default is left out. A NamedTuple is a list,
 for what there is much of. What is read must be exactly of its type: a field that is missing, unknown or of another
-kind is an `Unreadable` that says where. Many numbers are `Packed` into text: whoever reads a manifest and does not ask
-for them does not pay for them, and the driver reads one of every partition for every batch.
+kind is refused by the name of the file and by the place in it.
+
+The driver reads the manifest of every partition for every batch, and most of it only tasks need. So two kinds of values
+are pieces after the head, and whoever does not ask for them does not pay for them. Many numbers are `Packed`. Fields
+that are LATE, of a `Patient` record, are JSON of their own, decoded when somebody first asks for them.
 
 Decoders are made once for each type, from its annotations, so that reading is about as fast as parsing.
 """
 
 from __future__ import annotations
 
+import json
 import types
-from base64 import b64decode, b64encode
-from collections.abc import Callable
-from dataclasses import MISSING, Field, fields, is_dataclass
+from collections.abc import Callable, Sequence
+from dataclasses import MISSING, Field, dataclass, fields, is_dataclass
 from functools import cache, partial
-from typing import Any, Union, get_args, get_origin, get_type_hints
+from typing import TYPE_CHECKING, Any, NamedTuple, Union, get_args, get_origin, get_type_hints
 
 import numpy as np
 
+from spark_mjoin.errors import StateError
 from spark_mjoin.model import Array
 
-Decoder = Callable[[Any], Any]
+
+class Pieces(NamedTuple):
+    """What follows the head of a file."""
+
+    path: str
+    data: memoryview
 
 
-class Packed(str):
-    """Numbers of one kind as text: the letter of the kind, and their bytes in base 64. The same for the same."""
+Decoder = Callable[[Any, Pieces], Any]
 
-    __slots__ = ()
+
+# --- what is not in the head ---------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class Packed:
+    """Numbers of one kind as their bytes. The same for the same."""
+
+    kind: str  # a letter of _KINDS
+    data: bytes | memoryview
 
     @staticmethod
     def of(numbers: Any, kind: str) -> Packed:
-        """kind: a letter of _KINDS."""
-        return Packed(kind + b64encode(np.ascontiguousarray(numbers, _KINDS[kind]).tobytes()).decode())
+        return Packed(kind, np.ascontiguousarray(numbers, _KINDS[kind]).tobytes())
+
+    @staticmethod
+    def joined(some: Sequence[Packed]) -> Packed:
+        """Numbers of the same kind, one after the other."""
+        return Packed(some[0].kind, b"".join(packed.data for packed in some))
 
     @property
     def size(self) -> int:
-        padding = 2 if self.endswith("==") else int(self.endswith("="))
-        return (3 * ((len(self) - 1) // 4) - padding) // np.dtype(_KINDS[self[0]]).itemsize
+        return len(self.data) // _KINDS[self.kind].itemsize
 
     def array(self) -> Array:
         """The numbers, in one dimension, to be written to."""
-        return np.frombuffer(b64decode(self[1:]), _KINDS[self[0]]).copy()
+        return self.view().copy()
+
+    def view(self) -> Array:
+        """The same, to be read."""
+        return np.frombuffer(self.data, _KINDS[self.kind])
 
 
-_KINDS = {"b": "i1", "i": "<i4", "q": "<i8", "d": "<f8"}
+_KINDS: dict[str, np.dtype[Any]] = {
+    "b": np.dtype("i1"),
+    "i": np.dtype("<i4"),
+    "q": np.dtype("<i8"),
+    "d": np.dtype("<f8"),
+}
 
 
-class Unreadable(Exception):
+LATE = {"late": True}  # the metadata of a field of a `Patient` record; if it has a default, then by a factory
+
+
+def nothing() -> None:
+    """The default of a LATE field that may be None: a plain default would be found before the field is decoded."""
+
+
+class Patient:
+    """A record of which some fields may be LATE."""
+
+    if not TYPE_CHECKING:  # whose opinion on what fields there are is asked for
+
+        def __getattr__(self, name: str) -> Any:
+            """A field that is not decoded yet."""
+            try:
+                decode, place, pieces = self.__dict__["_late"][name]
+            except KeyError:
+                raise AttributeError(name) from None
+            value = read(decode, json.loads(bytes(pieces.data[place])), pieces, name)
+            self.__dict__[name] = value
+            return value
+
+
+# --- writing -------------------------------------------------------------------------------------------------------
+
+
+def text_of(record: Any, **more: Any) -> bytes:
+    """A record, with more in its head; the same for the same."""
+    pieces = bytearray()
+
+    def add(piece: bytes | memoryview) -> list[int]:
+        pieces.extend(piece)
+        return [len(pieces) - len(piece), len(piece)]
+
+    def plain(value: Any) -> Any:
+        """A value as json.dumps takes it, which asks again for those inside."""
+        if isinstance(value, Packed):
+            return [value.kind, *add(value.data)]
+        if isinstance(value, bytes):
+            return {"bytes": value.hex()}
+        kind: Any = type(value)
+        found = ((name, getattr(value, name), default, is_late) for name, default, is_late in _written(kind))
+        return {n: add(dumped(v)) if is_late else v for n, v, default, is_late in found if v != default}
+
+    def dumped(value: Any) -> bytes:
+        return json.dumps(value, default=plain, sort_keys=True, separators=(",", ":")).encode()
+
+    head = dumped({**more, **plain(record)})
+    return b"%s\n%s" % (head, pieces)
+
+
+@cache
+def _written(record: Any) -> tuple[tuple[str, Any, bool], ...]:
+    """The fields of a record: names, defaults, whether they are late."""
+    return tuple((f.name, _default(f), "late" in f.metadata) for f in fields(record))
+
+
+def _default(of: Field[Any]) -> Any:
+    return of.default if of.default_factory is MISSING else of.default_factory()
+
+
+# --- reading -------------------------------------------------------------------------------------------------------
+
+
+class _Unreadable(Exception):
     """What was read is not of its type; `where` in it, the outermost name last."""
 
     def __init__(self, what: str) -> None:
@@ -59,29 +155,23 @@ class Unreadable(Exception):
         return f"{place}: {self.args[0]}" if place else str(self.args[0])
 
 
-def plain(record: Any) -> Any:
-    """A record as json.dumps takes it, which asks again for the records inside."""
-    if isinstance(record, bytes):
-        return {"bytes": record.hex()}
-    kind: Any = type(record)
-    values = vars(record)
-    return {name: values[name] for name, default in _defaults(kind) if values[name] != default}
-
-
-@cache
-def _defaults(record: Any) -> tuple[tuple[str, Any], ...]:
-    return tuple((f.name, _default(f)) for f in fields(record))
-
-
-def _default(of: Field[Any]) -> Any:
-    return of.default if of.default_factory is MISSING else of.default_factory()
+def read(decode: Decoder, value: Any, pieces: Pieces, where: str = "") -> Any:
+    """What parsed JSON of a file, or of a place in it, is; StateError where it is not."""
+    try:
+        return decode(value, pieces)
+    except _Unreadable as e:
+        e.where.append(where)
+        raise StateError(
+            f"state file {pieces.path} is damaged, or from another version of spark_mjoin: {e}; restore it, or start "
+            "with a new checkpoint"
+        ) from None
 
 
 @cache
 def decoder(of: Any) -> Decoder:
     """What turns parsed JSON into a type."""
     if of is Any:
-        return lambda value: value
+        return lambda value, pieces: value
     if of in _SCALARS:
         return _scalar(*_SCALARS[of])
     if of is Packed:
@@ -111,9 +201,9 @@ _SCALARS: dict[Any, tuple[Any, ...]] = {
 def _scalar(name: str, *kinds: type) -> Decoder:
     allowed = frozenset(kinds)
 
-    def decode(value: Any) -> Any:
+    def decode(value: Any, pieces: Pieces) -> Any:
         if type(value) not in allowed:
-            raise Unreadable(f"{_short(value)} is not {name}")
+            raise _Unreadable(f"{_short(value)} is not {name}")
         return value
 
     return decode
@@ -121,39 +211,60 @@ def _scalar(name: str, *kinds: type) -> Decoder:
 
 def _bytes(value: Any) -> bytes:
     if type(value) is not dict or set(value) != {"bytes"}:
-        raise Unreadable(f"{_short(value)} is not bytes")
+        raise _Unreadable(f"{_short(value)} is not bytes")
     return bytes.fromhex(value["bytes"])
 
 
-def _packed(value: Any) -> Packed:
-    if type(value) is not str or value[:1] not in _KINDS or len(value) % 4 != 1:
-        raise Unreadable(f"{_short(value)} is not packed numbers")
-    return Packed(value)
+def _packed(value: Any, pieces: Pieces) -> Packed:
+    if type(value) is not list or len(value) != 3 or type(value[0]) is not str or value[0] not in _KINDS:
+        raise _Unreadable(f"{_short(value)} is not packed numbers")
+    kind, *place = value
+    found = pieces.data[_place(place, pieces)]
+    if len(found) % _KINDS[kind].itemsize:
+        raise _Unreadable(f"{_short(value)} is not whole numbers of their kind")
+    return Packed(kind, found)
+
+
+def _place(value: Any, pieces: Pieces) -> slice:
+    """Where a piece is, of which the head says start and size."""
+    if type(value) is not list or len(value) != 2 or type(value[0]) is not int or type(value[1]) is not int:
+        raise _Unreadable(f"{_short(value)} is not a place in the file")
+    start, size = value
+    if not 0 <= start <= start + size <= len(pieces.data):
+        raise _Unreadable(f"{_short(value)} is outside the file")
+    return slice(start, start + size)
 
 
 def _record(of: Any) -> Decoder:
     hints = get_type_hints(of)
     known = {f.name: f.metadata.get("decoder") or decoder(hints[f.name]) for f in fields(of)}
     required = {f.name for f in fields(of) if f.default is MISSING and f.default_factory is MISSING}
-    template = dict(_defaults(of))
+    lately = frozenset(name for name, _, is_late in _written(of) if is_late)
+    template = {name: default for name, default, _ in _written(of)}
 
-    def decode(body: Any) -> Any:
+    def decode(body: Any, pieces: Pieces) -> Any:
         if type(body) is not dict:
-            raise Unreadable(f"{_short(body)} is not an object")
+            raise _Unreadable(f"{_short(body)} is not an object")
         if not required <= body.keys():
-            raise Unreadable(f"'{min(required - body.keys())}' is missing")
-        values = {}
+            raise _Unreadable(f"'{min(required - body.keys())}' is missing")
+        values = dict(template)  # in the order of the fields
+        waiting = {}
         for name, value in body.items():
             if name not in known:
-                raise Unreadable(f"'{name}' is unknown")
+                raise _Unreadable(f"'{name}' is unknown")
             try:
-                values[name] = known[name](value)
-            except Unreadable as e:
+                if name in lately:
+                    del values[name]
+                    waiting[name] = known[name], _place(value, pieces), pieces
+                else:
+                    values[name] = known[name](value, pieces)
+            except _Unreadable as e:
                 e.where.append(f".{name}")
                 raise
+        if waiting:
+            values["_late"] = waiting
         made = object.__new__(of)
-        made.__dict__.update(template)  # as __init__ does it, in the order of the fields, and faster
-        made.__dict__.update(values)
+        made.__dict__.update(values)  # as __init__ does it, and faster
         return made
 
     return decode
@@ -164,20 +275,13 @@ def _named_tuple(of: Any) -> Decoder:
     return _several(tuple(hints[name] for name in of._fields), of._make)
 
 
-def _several(kinds: tuple[Any, ...], make: Decoder = tuple) -> Decoder:
+def _several(kinds: tuple[Any, ...], make: Callable[[Any], Any] = tuple) -> Decoder:
     decoders = tuple(decoder(kind) for kind in kinds)
-    plain: set[tuple[type, ...]] = set()  # types of values that are right as they are
 
-    def decode(values: Any) -> Any:
+    def decode(values: Any, pieces: Pieces) -> Any:
         if type(values) is not list or len(values) != len(decoders):
-            raise Unreadable(f"{_short(values)} is not a list of {len(decoders)}")
-        found = tuple(map(type, values))
-        if found in plain:
-            return make(values)
-        decoded = [one(value) for one, value in zip(decoders, values, strict=True)]
-        if all(map(_is, decoded, values)):
-            plain.add(found)
-        return make(decoded)
+            raise _Unreadable(f"{_short(values)} is not a list of {len(decoders)}")
+        return make([one(value, pieces) for one, value in zip(decoders, values, strict=True)])
 
     return decode
 
@@ -187,24 +291,24 @@ def _many(kind: Any) -> Decoder:
         name, *allowed = _SCALARS[kind]
         kinds = frozenset(allowed)
 
-        def decode_scalars(values: Any) -> tuple[Any, ...]:
+        def decode_scalars(values: Any, pieces: Pieces) -> tuple[Any, ...]:
             if type(values) is not list or not kinds.issuperset(map(type, values)):
-                raise Unreadable(f"{_short(values)} is not a list, each of which is {name}")
+                raise _Unreadable(f"{_short(values)} is not a list, each of which is {name}")
             return tuple(values)
 
         return decode_scalars
     one, all_at_once = decoder(kind), _flat_rows(kind)
 
-    def decode(values: Any) -> tuple[Any, ...]:
+    def decode(values: Any, pieces: Pieces) -> tuple[Any, ...]:
         if type(values) is not list:
-            raise Unreadable(f"{_short(values)} is not a list")
+            raise _Unreadable(f"{_short(values)} is not a list")
         if all_at_once is not None and (found := all_at_once(values)) is not None:
             return found
         out = []
         try:
             for value in values:
-                out.append(one(value))
-        except Unreadable as e:
+                out.append(one(value, pieces))
+        except _Unreadable as e:
             e.where.append(f"[{len(out)}]")
             raise
         return tuple(out)
@@ -243,16 +347,9 @@ def _union(kinds: tuple[Any, ...]) -> Decoder:
     others = [kind for kind in kinds if kind is not types.NoneType]
     if len(others) == 1:
         one = decoder(others[0])
-        return lambda value: None if value is None else one(value)
+        return lambda value, pieces: None if value is None else one(value, pieces)
     assert set(kinds) <= {int, bytes, types.NoneType}, kinds
-    return lambda value: value if value is None or type(value) is int else _bytes(value)
-
-
-def _is(one: Any, other: Any) -> bool:
-    return one is other and type(one) in _IMMUTABLE
-
-
-_IMMUTABLE = frozenset((int, float, bool, str, types.NoneType))
+    return lambda value, pieces: value if value is None or type(value) is int else _bytes(value)
 
 
 def _short(value: Any) -> str:

@@ -22,7 +22,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from spark_mjoin.errors import StateError
-from spark_mjoin.model import Array
+from spark_mjoin.model import Array, OperatorSpec
 from spark_mjoin.state import columns
 from spark_mjoin.state.buckets import BUCKETS, of_hashes
 from spark_mjoin.state.columns import hash_array
@@ -163,6 +163,12 @@ class Segments:
                     writer.write_batch(batch)
 
         return (*self._directory.publish(name, attempt, write), clusters)
+
+
+def label(of: OperatorSpec, member: int) -> str:
+    """A member in names of files: the number of an input, or for results where they are in the plan."""
+    leaves = of.leaves[member]
+    return str(leaves[0]) if len(leaves) == 1 else f"r{of.number}.{member}"
 
 
 def place(segments: list[Segment], clustered: bool, start: int, level: int = 0) -> tuple[int, int, list[Segment]]:

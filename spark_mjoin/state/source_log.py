@@ -9,8 +9,9 @@ ones, so after a crash in between some entries are there twice, and the longest 
 Entries are numbered from 0 without a gap. Where one is found, a file is lost, and to go on without it would number what
 comes later anew: input would be read twice, or never. So it is an error.
 
-Every file says which source of which query it belongs to. One that was copied from another's log is an error too: its
-entries would be taken for files that this source has found, and read as its input.
+Every file says which source of which query it belongs to, and where in the log. One that was copied from another's log,
+or to another place in the same, is an error too: its entries would be taken for files that this source has found, and
+read as its input, or read twice.
 """
 
 from __future__ import annotations
@@ -86,11 +87,18 @@ class DurableLog:
                     f"but of that of source '{found['owner']['source']}' of query {found['owner']['query']}. Restore "
                     "the state directory, or start with a new checkpoint"
                 )
+            first, count = found["start"], len(found["entries"])
+            if (first, count) != (low, high - low):
+                raise StateError(
+                    f"state file {self._directory.path(_name(low, high))} has entries {first} to {first + count - 1} "
+                    f"of the log of source '{self._alias}', as no file of this name can. Restore the state directory, "
+                    "or start with a new checkpoint"
+                )
             self._cached[low, high] = found["entries"]
         return self._cached[low, high]
 
     def _publish(self, start: int, entries: list[dict[str, Any]]) -> None:
-        body = {"owner": self._owner, "entries": entries}
+        body = {"owner": self._owner, "start": start, "entries": entries}
         name = _name(start, start + len(entries))
         checked_json.publish(self._directory, name, "driver", checked_json.text_of(body))
 

@@ -28,13 +28,13 @@ damaged file is an error that names it; nothing is guessed.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import replace
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, replace
 
 from spark_mjoin.counts import BatchCounts
 from spark_mjoin.errors import StateError
 from spark_mjoin.evidence import edges_of, faded, kept_edges
-from spark_mjoin.model import OperatorSpec, Position, Tree
+from spark_mjoin.model import Position
 from spark_mjoin.state import attempts, checked_json, garbage
 from spark_mjoin.state.groups import Groups
 from spark_mjoin.state.manifest import Manifest, Manifests, OperatorFigures, identity_of, manifest_name
@@ -47,6 +47,28 @@ from spark_mjoin.state.stored import StoredRows
 ANCESTORS = 64  # that a manifest names: a state in memory that is older is loaded anew
 
 
+@dataclass(frozen=True)
+class Published:
+    """A version as it is committed."""
+
+    manifest: Manifest
+    identity: str  # of the manifest
+
+
+@dataclass(frozen=True)
+class Draft:
+    """A version in the making: an attempt at it writes segments, which its manifest will name."""
+
+    store: StateStore
+    version: int
+    attempt: str
+
+    def save(self, operator: OperatorState, members: Iterable[int] | None = None) -> None:
+        """Put the rows of some members, or of all, into segments, as far as they are in none."""
+        for member in range(len(operator.tables)) if members is None else members:
+            self.store.rows.save(operator, member, self.version, self.attempt)
+
+
 class StateStore(Manifests):
     """Loads and commits the state of one partition; `segments` are its files, `rows` puts rows into them and back."""
 
@@ -57,49 +79,31 @@ class StateStore(Manifests):
 
     # --- loading ---------------------------------------------------------------------------------------------
 
-    def load(
-        self,
-        layout: Callable[[Tree], Sequence[OperatorSpec]],
-        tree: Tree,
-        version: int,
-        initial: Mapping[str, Position],
-        tracked: bool = False,
-        grown: Callable[[PartitionState], None] = lambda state: None,
-    ) -> PartitionState:
-        """The newest committed state that is not past `version`; version 0 is empty, at the initial positions.
+    def published(self, version: int) -> Published | None:
+        """The newest version that is committed and not past a version; None where there is none.
 
-        layout gives the operators of a plan: those of the state's own, or of `tree` where there is no state yet. The
-        state is older than `version` when a batch was given out without its task coming to an end in this partition, as
-        under a downstream LIMIT; the caller then rebuilds the rest from the input. `grown` is called now and then while
-        rows come into memory, and may let some of them leave again.
+        It is older where a batch was emitted without its task coming to an end in this partition, as under a
+        downstream LIMIT; the caller then makes up for the rest from the input.
         """
         committed = [v for v in self.versions() if v <= version]
         if not committed:
-            return PartitionState.empty(tree, layout(tree), initial, tracked)
+            return None
         text = self.text(committed[-1])
-        manifest = self.parsed(committed[-1], text)
-        tracked = tracked or manifest.root.residency is not None
-        state = PartitionState.empty(manifest.tree, layout(manifest.tree), initial, tracked)
-        if any(o.signatures() != kept.joined for o, kept in zip(state.operators, manifest.operators, strict=True)):
-            manifest = self._in_one(manifest, state)
-            state = PartitionState.empty(manifest.tree, layout(manifest.tree), initial, tracked)
-        every_input = tuple(range(len(manifest.rows)))
-        state.watch(self.rows.read_sample(manifest.root.sample, layout(every_input)[0].spec))
-        self._fill(state, manifest, identity_of(text), grown)
-        return state
+        return Published(self.parsed(committed[-1], text), identity_of(text))
 
-    def _in_one(self, manifest: Manifest, state: PartitionState) -> Manifest:
-        """A manifest as if all inputs had always been in one join, without what it has of intermediate results.
+    def in_one(self, published: Published, state: PartitionState) -> Published:
+        """A version as if all inputs had always been in one join, without what it has of intermediate results.
 
         For a query that has resumed with other conditions or columns than those by which these were made. Nothing may
-        be pending: it would have to be found by the old query.
+        be pending: it would have to be found by the old query. state: an empty one, of the tree that the version has.
         """
+        manifest = published.manifest
         for operator, kept in zip(state.operators, manifest.operators, strict=True):
             if kept.groups is not None and Groups.of(operator.spec, kept.groups).in_debt().any():
                 raise StateError(
                     f"the query has other conditions over several inputs, or other columns, than the state in "
-                    f"{self.directory.location}, whose plan stores intermediate results and still owes results from "
-                    "disk. Run the query as it was until deferredRows is 0, and change it then"
+                    f"{self.directory.location}, whose plan stores intermediate results, and results from disk are "
+                    "pending. Run the query as it was until deferredRows is 0, and change it then"
                 )
         segments, admitted = [], []
         for number, (operator, member) in enumerate(state.inputs()):
@@ -109,7 +113,33 @@ class StateStore(Manifests):
         inputs = len(manifest.rows)
         unknown = ("",) * inputs
         one = OperatorFigures(manifest.rows, tuple(segments), manifest.results, unknown, (), tuple(admitted))
-        return replace(manifest, tree=tuple(range(inputs)), operators=(one,))
+        return Published(replace(manifest, tree=tuple(range(inputs)), operators=(one,)), published.identity)
+
+    def fill(self, state: PartitionState, published: Published) -> Iterator[None]:
+        """Put into an empty or an older state the rows and figures of a version.
+
+        It stops after each piece of rows that comes into memory: should the state be too large by then, rows can be
+        evicted before it goes on.
+        """
+        manifest = published.manifest
+        for operator, kept in zip(state.operators, manifest.operators, strict=True):
+            yield from self._fill_operator(operator, kept, state.version == 0)
+        state.version = manifest.version
+        state.positions = manifest.positions
+        state.results = manifest.results
+        state.learned = edges_of(manifest.learned)
+        state.since = manifest.since
+        state.lineage = (*manifest.lineage, (state.version, published.identity))
+
+    def _fill_operator(self, state: OperatorState, kept: OperatorFigures, fresh: bool) -> Iterator[None]:
+        state.take(kept)
+        self.rows.read_departed(state, kept)
+        if kept.groups is not None:
+            if fresh:
+                state.groups.begin_loading()
+        elif state.tracked:  # from now on: everything was in memory until now, so every combination is emitted
+            self.rows.mark_emitted(state, kept.segments, kept.results)
+        yield from self.rows.bring_in(state, list(kept.segments), kept.rows, fresh)
 
     def catch_up(self, state: PartitionState, version: int) -> bool:
         """Bring a state from its version to the newest committed one up to `version`, reading only what is new.
@@ -135,39 +165,17 @@ class StateStore(Manifests):
             return False
         if len(state.operators) > 1 and manifest.root.sample is not None:
             return False
-        self._fill(state, manifest, identity_of(text), lambda state: None)
+        for _ in self.fill(state, Published(manifest, identity_of(text))):
+            continue
         state.watch(self.rows.read_sample(manifest.root.sample, state.root.spec))
         for operator in state.operators:
-            if operator.spec.forgetful:
-                operator.drop_gone()
+            operator.forget_departed()
         return True
 
-    def _fill(
-        self, state: PartitionState, manifest: Manifest, identity: str, grown: Callable[[PartitionState], None]
-    ) -> None:
-        """Put into an empty or an older state the rows and figures of a manifest."""
-        for operator, kept in zip(state.operators, manifest.operators, strict=True):
-            self._fill_operator(operator, kept, state.version == 0, lambda: grown(state))
-        state.version = manifest.version
-        state.positions = manifest.positions
-        state.results = manifest.results
-        state.learned = edges_of(manifest.learned)
-        state.since = manifest.since
-        state.lineage = (*manifest.lineage, (state.version, identity))
-
-    def _fill_operator(
-        self, state: OperatorState, kept: OperatorFigures, fresh: bool, grown: Callable[[], None]
-    ) -> None:
-        state.take(kept)
-        self.rows.read_promises(state, kept)
-        if kept.groups is not None:
-            if fresh:
-                state.groups.begin_loading()
-        elif state.tracked:  # from now on: everything was in memory until now, so every combination is emitted
-            self.rows.mark_emitted(state, kept.segments, kept.results)
-        self.rows.bring_in(state, list(kept.segments), kept.rows, fresh, grown)
-
     # --- committing ------------------------------------------------------------------------------------------
+
+    def draft(self, version: int, attempt: str) -> Draft:
+        return Draft(self, version, attempt)
 
     def commit(
         self,
@@ -176,15 +184,15 @@ class StateStore(Manifests):
         positions: Mapping[str, Position],
         batch: BatchCounts,
         attempt: str,
-        lenient: Callable[[], bool] = lambda: False,
+        may_lose_rows: bool = False,
     ) -> bool:
         """Make the rows of `state` durable as `version`, and the state that version.
 
         False where the version is there already and differs for a good reason: it stays as it is, and nobody may resume
         from the state. Perhaps it has the same rows in files of another shape, because one of the two attempts had to
         make up for older versions. Perhaps it has intermediate results of another meaning, because the query was
-        changed between the attempts. Or it has other rows, because input was lost between them and that is allowed, as
-        `lenient` says.
+        changed between the attempts. Or it has other rows, because input was lost between them and may be
+        (`may_lose_rows`).
         """
         self._save(state, version, attempt)
         state.results += batch.rows_out
@@ -196,7 +204,7 @@ class StateStore(Manifests):
         written = manifest.text()
         checked_json.publish(self.directory, manifest_name(version), attempt, written)
         found = self.text(version)
-        resumes = found == written or attempts.adopt(self, self.segments, state, manifest, lenient)
+        resumes = found == written or attempts.adopt(self, self.segments, state, manifest, may_lose_rows)
         if resumes:
             state.version = version
             state.positions = dict(positions)
@@ -207,14 +215,12 @@ class StateStore(Manifests):
     def _save(self, state: PartitionState, version: int, attempt: str) -> None:
         """Write what is in no file yet."""
         for operator in state.operators:
-            if operator.spec.promising and self.rows.compact(operator, version, attempt):
+            if self.rows.compact(operator, version, attempt):
                 state.since = version
             for number in range(len(operator.tables)):
                 self.rows.save(operator, number, version, attempt)
-            if operator.spec.forgetful:
-                operator.drop_segments()
-            if operator.spec.promising:
-                self.rows.save_promises(operator, version, attempt)
+            operator.forget_empty_segments()
+            self.rows.save_departed(operator, version, attempt)
         if state.sample is not None:
             self.rows.save_sample(state.sample, version, attempt)
 
@@ -234,7 +240,7 @@ def _manifest(state: PartitionState, version: int, positions: Mapping[str, Posit
         positions=dict(positions),
         tree=state.tree,
         rows=tuple(operator.totals[member] for operator, member in inputs),
-        dropped=tuple(operator.progress.dropped[member] for operator, member in inputs),
+        dropped=tuple(operator.departed.counts[member] for operator, member in inputs),
         orders=tuple(operator.orders[member] for operator, member in inputs),
         results=state.results,
         operators=tuple(operator.figures() for operator in state.operators),

@@ -1,15 +1,13 @@
 """The rows of an operator in segments: saving those that have come, and bringing back those that are to be in memory.
 
 Rows are saved when their batch is committed, or before they leave memory. Rows that have left the state for good stay
-in their segment until all of the segment have, or until most of an input's have (`compact`); `living` leaves them out.
-
-Besides rows, what was promised about them (`promises`, `purged`) and the sample that estimates are made from have files
-here.
+in their segment until all of the segment have, or until most of an input's have (`compact`). What is known about them
+(`departed`) has files here too, and so has the sample that estimates are made from.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from itertools import chain
 
 import numpy as np
@@ -18,28 +16,24 @@ import pyarrow as pa
 from spark_mjoin.errors import StateError
 from spark_mjoin.model import Array, JoinSpec
 from spark_mjoin.state.buckets import BUCKETS, of_hashes
-from spark_mjoin.state.columns import fixed_values, hash_array
+from spark_mjoin.state.columns import hash_array
 from spark_mjoin.state.directory import Directory
 from spark_mjoin.state.manifest import OperatorFigures, SampleFigures, Segment
 from spark_mjoin.state.operator import OperatorState
-from spark_mjoin.state.promises import Promises
-from spark_mjoin.state.purged import Purged, input_keys
 from spark_mjoin.state.records import Packed
 from spark_mjoin.state.residency import NEVER
 from spark_mjoin.state.sample import Sample
 from spark_mjoin.state.segments import (
-    FAN_OUT,
     WRITE_ROWS,
     Segments,
     arrived_of,
     by_bucket,
     cut,
     decoded,
+    label,
     place,
     together,
 )
-
-FEW_RECORDS = 1024  # of the log of promises, for a segment
 
 
 class StoredRows:
@@ -67,18 +61,17 @@ class StoredRows:
         if clustered:
             sections = self._segments.merged(replaced, cut(table, saved, table.rows))
         else:
-            forgetful = state.spec.forgetful  # then some rows of older segments may not be in memory any more
-            older = [] if not forgetful else [(0, batch) for s in replaced for _, batch in self._segments.batches(s)]
-            low = saved if forgetful else table.rows - (end - start)
+            apart = state.departed.is_possible  # then some rows of older segments may not be in memory any more
+            older = [(0, batch) for s in replaced for _, batch in self._segments.batches(s)] if apart else []
+            low = saved if apart else table.rows - (end - start)
             sections = chain(older, ((0, batch) for batch in table.pieces(low, table.rows, WRITE_ROWS)))
         name = self._name(state, number, version, attempt)
         each = (end - start) // (BUCKETS if clustered else 1)
         size, crc32, clusters = self._segments.write_rows(name, table.arrow(0, 0).schema, sections, each, attempt)
         last = max([state.residency.events if state.tracked else 0, *(s.last for s in replaced)])
-        newest = None
-        if table.spec.window is not None:
-            youngest = int(table.position(table.spec.window.position)[saved:].max())
-            newest = max([youngest, *(s.newest for s in replaced if s.newest is not None)])
+        newest = state.departed.newest(number, table, saved)
+        if newest is not None:
+            newest = max([newest, *(s.newest for s in replaced if s.newest is not None)])
         of = Packed.of(clusters, "b") if clustered else None
         written = Segment(name, number, start, end, level, size, crc32, of, last, newest)
         state.segments = [s for s in state.segments if s not in replaced] + [written]
@@ -92,11 +85,12 @@ class StoredRows:
         """
         found = False
         for number, table in enumerate(state.tables):
+            if not state.departed.is_scattered(number):
+                continue
             mine = [s for s in state.segments if s.input == number]
-            stored = sum(s.rows for s in mine)
             fresh = table.rows - state.saved[number]
-            left = state.totals[number] - state.progress.dropped[number] - fresh
-            if not state.purged[number] or 2 * left > stored:
+            left = state.totals[number] - state.departed.counts[number] - fresh
+            if 2 * left > sum(s.rows for s in mine):
                 continue
             found = True
             kept = [s for s in state.segments if s.input != number]
@@ -107,9 +101,7 @@ class StoredRows:
                 kept.append(self._rewrite(state, number, mine, left, version, attempt))
             state.segments = kept
             state.totals[number] = left + table.rows - state.saved[number]
-            state.progress.dropped[number] = 0
-            state.purged[number] = Purged()
-            state.purged_files = [s for s in state.purged_files if s.input != number]
+            state.departed.forget(number)
         return found
 
     def _rewrite(
@@ -120,7 +112,7 @@ class StoredRows:
         parts: list[list[pa.RecordBatch]] = [[] for _ in range(BUCKETS)]
         for segment in segments:
             for _, batch in self._segments.batches(segment):
-                for of, part in by_bucket(living(state, number, batch), table.bucket_key):
+                for of, part in by_bucket(state.departed.living(number, batch), table.bucket_key):
                     parts[of].append(part)
         sections = ((bucket, batch) for bucket, of in enumerate(parts) for batch in together(of))
         name = self._name(state, number, version, attempt)
@@ -132,41 +124,11 @@ class StoredRows:
 
     def _name(self, state: OperatorState, number: int, version: int, attempt: str) -> str:
         self._written += 1
-        return f"rows-{version:012d}-{state.label(number)}-{self._written}-{attempt}.arrow"
+        return f"rows-{version:012d}-{label(state.place, number)}-{self._written}-{attempt}.arrow"
 
-    def save_promises(self, state: OperatorState, version: int, attempt: str) -> None:
-        """Write what was promised, and which rows in segments have left since the last version because of it."""
-        promises, files = state.promises, state.promise_files
-        end = files[-1].end if files else 0
-        if promises.is_stale(end):
-            files, end, records = [], 0, promises.everything()
-        else:
-            records = promises.changes_since_commit()
-        if records:
-            count = sum(batch.num_rows for batch in records)
-            start, level, replaced = place(files, False, end, _level(count))
-            kept, end = files[: len(files) - len(replaced)], end + count
-            sections = ((0, batch) for batch in together([*self._segments.records(replaced, start), *records]))
-            name = f"promises-{version:012d}-{state.place.number}-{attempt}.arrow"
-            size, crc32, _ = self._segments.write(name, records[0].schema, sections, attempt)
-            files = [*kept, Segment(name, 0, start, end, level, size, crc32)]
-        state.promise_files = files
-        promises.committed()
-        for number, purged in enumerate(state.purged):
-            if not purged.fresh:
-                continue
-            mine = [s for s in state.purged_files if s.input == number]
-            if len(mine) >= FAN_OUT - 1:
-                state.purged_files = [s for s in state.purged_files if s.input != number]
-                batches = [purged.all()]
-            else:
-                batches = purged.fresh
-            rows = sum(batch.num_rows for batch in batches)
-            name = f"purged-{version:012d}-{state.label(number)}-{attempt}.arrow"
-            sections = ((0, batch) for batch in batches)
-            size, crc32, _ = self._segments.write(name, batches[0].schema, sections, attempt)
-            state.purged_files.append(Segment(name, number, 0, rows, 0, size, crc32))
-            purged.fresh = []
+    def save_departed(self, state: OperatorState, version: int, attempt: str) -> None:
+        """Write what is known about rows that have departed, as far as it is in no file yet."""
+        state.departed.save(self._segments, version, attempt)
 
     def save_sample(self, sample: Sample, version: int, attempt: str) -> None:
         """Write the sample, unless it is as it was."""
@@ -178,16 +140,19 @@ class StoredRows:
     # --- bringing back ---------------------------------------------------------------------------------------
 
     def bring_in(
-        self, state: OperatorState, segments: list[Segment], rows: Sequence[int], fresh: bool, grown: Callable[[], None]
-    ) -> None:
-        """Put the rows of segments that a state does not have yet, and that are to be in memory, into their tables."""
+        self, state: OperatorState, segments: list[Segment], rows: Sequence[int], fresh: bool
+    ) -> Iterator[None]:
+        """Put the rows of segments that a state does not have yet, and that are to be in memory, into their tables.
+
+        It stops after each piece: should the state be too large by then, rows can be evicted before it goes on.
+        """
         for number, expected in enumerate(rows):
             found = state.totals[number]
             for segment in segments:
                 if segment.input == number and segment.end > found:
-                    self._take_in(state, segment, found - segment.start, grown, fresh)
+                    yield from self._take_in(state, segment, found - segment.start, fresh)
                     found = segment.end
-            if found != expected and state.spec.inputs[number].window is None:
+            if found != expected and not state.departed.empties_segments(number):
                 raise StateError(
                     f"the state in {self._directory.location} is damaged: it has {found} rows "
                     f"of input '{state.spec.inputs[number].alias}' where its manifest counts {expected}"
@@ -197,14 +162,7 @@ class StoredRows:
         state.saved = [table.rows for table in state.tables]
         state.segments = segments
 
-    def _take_in(
-        self,
-        state: OperatorState,
-        segment: Segment,
-        skip: int,
-        grown: Callable[[], None],
-        fresh: bool,
-    ) -> None:
+    def _take_in(self, state: OperatorState, segment: Segment, skip: int, fresh: bool) -> Iterator[None]:
         """Put the rows of a segment that are to be in memory, from number `skip` on, into their table."""
         number, skip, found = segment.input, max(skip, 0), 0
         table, residency = state.tables[number], state.residency
@@ -216,7 +174,7 @@ class StoredRows:
             stored, skip = batch.slice(skip), 0
             if bucket is not None and residency.all_gone(number, bucket, segment.last):
                 continue
-            batch = living(state, number, decoded(stored))
+            batch = state.departed.living(number, decoded(stored))
             if residency.departures[number]:
                 gone = residency.flushed(number, buckets_of(state, number, batch), arrived_of(batch))
                 batch = batch.filter(pa.array(np.equal(gone, NEVER)))
@@ -224,7 +182,7 @@ class StoredRows:
             state.saved[number] = end
             if state.tracked and fresh:
                 state.groups.load(number, np.bincount(table.buckets_between(start, end), minlength=BUCKETS))
-                grown()
+                yield
         if found != segment.rows:
             raise StateError(
                 f"state file {self._directory.path(segment.name)} is damaged: it has {found} rows, expected "
@@ -244,21 +202,9 @@ class StoredRows:
                 )
         state.groups.chances += state.groups.possible()
 
-    def read_promises(self, state: OperatorState, kept: OperatorFigures) -> None:
-        """What was promised: all of the log, or what a state that is older does not have of it."""
-        if kept.promises is None:
-            return
-        held = sum(s.rows for s in state.promise_files)
-        if not held or state.promises.logs != kept.promises.logs:
-            state.promises, held = Promises(state.spec), 0
-        state.promises.take(kept.promises)
-        state.promise_files = list(kept.promise_files)
-        state.promises.read(self._segments.records(state.promise_files, held))
-        state.purged = [Purged() for _ in state.tables]
-        state.purged_files = list(kept.purged_files)
-        for file in state.purged_files:
-            for _, batch in self._segments.batches(file):
-                state.purged[file.input].read(batch)
+    def read_departed(self, state: OperatorState, kept: OperatorFigures) -> None:
+        """What a version knows about rows that have departed."""
+        state.departed.read(self._segments, kept)
 
     def read_sample(self, kept: SampleFigures | None, spec: JoinSpec) -> Sample | None:
         """The sample of a version, if it has one; spec: all inputs in one join."""
@@ -268,24 +214,3 @@ class StoredRows:
 def buckets_of(state: OperatorState, number: int, batch: pa.RecordBatch) -> Array:
     """The buckets of some rows of a segment."""
     return of_hashes(hash_array(batch.column(state.tables[number].bucket_key)))
-
-
-def living(state: OperatorState, number: int, batch: pa.RecordBatch) -> pa.RecordBatch:
-    """Some rows of segments, without those that have left the state."""
-    input = state.spec.inputs[number]
-    if input.window is not None:
-        positions = fixed_values(batch.column(input.stored[input.window.position].field), np.int64)
-        gone = state.progress.gone(number, buckets_of(state, number, batch), arrived_of(batch), positions)
-        batch = batch.filter(pa.array(~gone)) if gone.any() else batch
-    if state.purged[number]:
-        gone = state.purged[number].gone(input_keys(input, batch), arrived_of(batch))
-        batch = batch.filter(pa.array(~gone)) if gone.any() else batch
-    return batch
-
-
-def _level(records: int) -> int:
-    """As often as segments of few records would have been merged to have so many in one."""
-    level = 0
-    while records > FEW_RECORDS * FAN_OUT:
-        records, level = records // FAN_OUT, level + 1
-    return level

@@ -25,6 +25,7 @@ from spark_mjoin.driver.costs import Costs
 from spark_mjoin.errors import OptionError
 from spark_mjoin.evidence import Edge
 from spark_mjoin.join.operator import CHUNK_ROWS as OF_JOINS
+from spark_mjoin.join.statistics import Counted
 from spark_mjoin.model import CHUNK_ROWS, JoinSpec, OperatorSpec
 from spark_mjoin.query import tree as trees
 from spark_mjoin.state.manifest import OperatorFigures
@@ -155,7 +156,9 @@ def figures(
     rows: tuple[int, int], arrivals: tuple[int, int], chunks: tuple[float, float], dropped: int
 ) -> OperatorFigures:
     edges = tuple(
-        Edge(origin, (origin,), 1 - origin, arrivals[origin], 0, arrivals[origin] * rows[1 - origin], 0, chunks[origin])
+        Edge(
+            origin, 1 << origin, 1 - origin, arrivals[origin], 0, arrivals[origin] * rows[1 - origin], 0, chunks[origin]
+        )
         for origin in (0, 1)
     )
     progress = replace(Progress(2).figures(), dropped=(dropped, dropped))
@@ -163,7 +166,7 @@ def figures(
 
 
 def scans_of(manifests: list[OperatorFigures]) -> set[tuple[int, int]]:
-    return set(plan_access(place(), manifests, Used(), Rules(), HERE)[0])
+    return set(plan_access(Counted(place(), manifests), Used(), Rules(), HERE)[0])
 
 
 def test_access_is_planned_from_counts_of_probes() -> None:
@@ -178,7 +181,7 @@ def test_what_cannot_pay_is_not_looked_at_any_closer() -> None:
     slow = figures((1000, 1_000_000), (20, 400_000), (2, 8), dropped=1)
 
     def brief(of: Any, current: tuple[tuple[int, int], ...] = ()) -> tuple[Any, bool]:
-        scans, choices = plan_access(place(), [of], Used((), current), Rules(briefly=True), HERE)
+        scans, choices = plan_access(Counted(place(), [of]), Used((), current), Rules(briefly=True), HERE)
         return scans, bool(choices)
 
     assert brief(often) == ((), False)
@@ -199,7 +202,8 @@ def test_partitions_read_the_same_chunks() -> None:
     """Each of four partitions has a quarter of the rows and of the arrivals, and all the chunks."""
     part = figures((250, 250_000), (5, 100_000), (2, 8), dropped=1)
     assert scans_of([part] * 4) == {(0, 1)}
-    assert [c.directions[0].chunks for c in plan_access(place(), [part] * 4, Used(), Rules(), HERE)[1]] == [8, 2]
+    _, choices = plan_access(Counted(place(), [part] * 4), Used(), Rules(), HERE)
+    assert [choice.directions[0].chunks for choice in choices] == [8, 2]
 
 
 # --- the option ----------------------------------------------------------------------------------------------------

@@ -148,7 +148,7 @@ def test_where_nothing_arrives_any_more_only_max_delay_sheds() -> None:
     assert small == WHOLE and big / WHOLE == pytest.approx(40_000 / 90_000, rel=0.01)
 
 
-def test_what_reading_costs_is_told_apart_from_what_joining_costs() -> None:
+def test_the_fit_separates_reading_from_joining() -> None:
     """Under overload that reading alone nearly fills the time: batches come down to it, and do not grow."""
     load, parts, took, known = Load(2), None, 2.0, []
     for _ in range(30):

@@ -58,9 +58,9 @@ def oracle_no_other_division_between_three_gives_more(
     assert all(c <= m * s * 1.000001 for c, m, s in zip(chosen, most, sizes, strict=True))
     best = 0.0
     for a, b in product(range(steps + 1), repeat=2):
-        given_out = [memory * a / steps, memory * b / steps, memory * (steps - a - b) / steps]
+        divided = [memory * a / steps, memory * b / steps, memory * (steps - a - b) / steps]
         if a + b <= steps:
-            rows = [min(g / s, m) for g, s, m in zip(given_out, sizes, most, strict=True)]
+            rows = [min(g / s, m) for g, s, m in zip(divided, sizes, most, strict=True)]
             best = max(best, results(rates, rows))
     assert results(rates, [c / s for c, s in zip(chosen, sizes, strict=True)]) >= 0.999 * best
 
@@ -205,7 +205,7 @@ def test_that_is_what_a_batch_tells_the_planner(tmp_path: Path) -> None:
     while (end := current.latestOffset(start, current.getDefaultReadLimit())) != start:
         for partition in current.partitions(start, end):
             assert all(batch.num_rows for batch in current.read(partition))
-        told = Manifests(f"{tmp_path}/{end['query']}", 0).manifest(end["version"]).held
-        per_row.add(told.input_bytes[0] / told.kept_rows[0])
+        held = Manifests(f"{tmp_path}/{end['query']}", 0).manifest(end["version"]).held
+        per_row.add(held.input_bytes[0] / held.kept_rows[0])
         start = end
     assert max(per_row) == pytest.approx(min(per_row), rel=0.01)

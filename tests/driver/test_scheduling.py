@@ -27,7 +27,7 @@ def test_without_a_reason_inputs_come_one_after_the_other() -> None:
     for rates in ([], [5.0, 1.0, 0.0]):
         choice = choose(*given(), rates)
         assert choice.schedule == Schedule()
-        assert choice.reason == "nothing is known of the inputs that speaks for turns"
+        assert choice.reason == "there are no key promises, so turns gain nothing"
 
 
 def test_priority_goes_by_expected_rows() -> None:
@@ -76,7 +76,7 @@ def test_turns_are_in_step_with_the_rates_where_keys_come_in_order() -> None:
     spec, settings = given(goal="memory", schedulingQuota="1000", **options)
     choice = choose(spec, settings, [50.0, 1.0, 500.0])
     assert choice.schedule == Schedule("priority", (1, 0, 2), (100, 2, 1000))
-    assert "turns as long as rates say, since keys come in order" in choice.reason
+    assert "turns in proportion to rates, since keys come in order" in choice.reason
     assert choose(spec, settings, [50.0, 0.0, 500.0]).schedule.quotas == (1000,) * 3, "not all rates are known"
 
 
@@ -110,16 +110,16 @@ def test_quotas() -> None:
         ),
         (
             {"streamScheduling": "random", "window": "10 rows"},
-            "options 'streamScheduling' = 'random' and 'window' do not go together: a window in rows counts arrivals",
+            "options 'streamScheduling' = 'random' and 'window' cannot be combined: a window in rows counts arrivals",
         ),
         (
             {"tupleScheduling": "value", "window": "10 rows", "source__a__unique": "k"},
-            "options 'tupleScheduling' = 'value' and 'window' do not go together",
+            "options 'tupleScheduling' = 'value' and 'window' cannot be combined",
         ),
-        ({"tupleScheduling": "value"}, "option 'tupleScheduling' is 'value', but no source promises anything"),
+        ({"tupleScheduling": "value"}, "option 'tupleScheduling' is 'value', but no source makes key promises"),
         (
             {"streamScheduling": "priority", "source__b__window": "10 rows"},
-            "options 'streamScheduling' = 'priority' and 'source.b.window' do not go together",
+            "options 'streamScheduling' = 'priority' and 'source.b.window' cannot be combined",
         ),
     ],
 )

@@ -82,9 +82,8 @@ class Example:
         batch = pa.RecordBatch.from_pydict({"v": [value], "t": [str(time)]}, schema=SCHEMA)
         combinations = arrival.arrive(self.state, stream, Piece.whole(stream, batch), self.counts)
         results = shown(arrival.results(self.state, iter(combinations)))
-        overflow.make_room(
-            PartitionState((S1, S2, S3), 0, {}, [self.state]), self.plan, self.store, 1, "attempt", self.counts
-        )
+        alone = PartitionState((S1, S2, S3), 0, {}, [self.state])
+        overflow.make_room(alone, self.plan, self.store.draft(1, "attempt"), self.counts)
         return results
 
     def visit(self, stream: int) -> list[str]:

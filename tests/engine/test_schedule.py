@@ -11,10 +11,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from spark_mjoin.counts import BatchCounts
 from spark_mjoin.engine import arrival
+from spark_mjoin.engine import schedule as schedules
 from spark_mjoin.engine.feed import Piece
-from spark_mjoin.engine.schedule import FIRST_ROWS, TURN_COST, merge
+from spark_mjoin.engine.retention.protocol import KeepAll
+from spark_mjoin.engine.schedule import FIRST_ROWS, TURN_COST, Turns
 from spark_mjoin.model import Array, Schedule
 from spark_mjoin.state.manifest import Manifests
 from spark_mjoin.state.operator import OperatorState
@@ -40,7 +41,8 @@ def whole(inputs: Inputs) -> list[list[Piece]]:
 
 
 def taken(schedule: Schedule, inputs: Inputs, version: int = 1) -> list[tuple[int, list[int]]]:
-    return [(p.input, p.rows.column("n").to_pylist()) for p in merge(schedule, whole(inputs), version)]
+    found = (piece for _, turn in Turns(schedule, whole(inputs), version) for piece in turn)
+    return [(piece.input, piece.rows.column("n").to_pylist()) for piece in found]
 
 
 def turns(schedule: Schedule, inputs: Inputs, version: int = 1) -> list[tuple[int, int]]:
@@ -85,13 +87,17 @@ def test_chance_treats_inputs_alike_and_differs_from_version_to_version() -> Non
 
 def steps(sizes: list[int], quota: int, outside: int) -> list[tuple[int, int]]:
     """Turns in step, in which each row finds so many combinations outside a window for each row of its step."""
-    counts, found, step = BatchCounts([0] * len(sizes)), list[tuple[int, int]](), 0
+    found, step = list[tuple[int, int]](), 0
     inputs = inputs_of(*([size] for size in sizes))
     schedule = Schedule("in step", (), (quota,) * len(sizes))
-    for piece in merge(schedule, whole(inputs), 1, counts=counts, rows=sizes):
-        step = piece.size if piece.input == 0 else step
-        counts.work().outside += outside * piece.size * step
-        found.append((piece.input, piece.size))
+    turns = Turns(schedule, whole(inputs), 1, rows=sizes)
+    for number, turn in turns:
+        size = sum(piece.size for piece in turn)
+        if not size:  # the input has ended
+            continue
+        step = size if number == 0 else step
+        turns.outside += outside * size * step
+        found.append((number, size))
     return found
 
 
@@ -114,8 +120,8 @@ def test_steps_get_longer_while_little_is_outside_and_shorter_where_much_is() ->
     assert longer[:5] == [8_192, 16_384, 32_768, 65_536, 65_536]
     shorter = [size for number, size in steps(sizes, 65_536, 1) if number == 0]
     assert shorter[0] == FIRST_ROWS and shorter[-2] < FIRST_ROWS / 16, "a row finds all rows of its step"
-    settled = shorter[len(shorter) // 2 : -1]
-    assert len(set(settled)) == 1 and TURN_COST / 2 <= settled[0] ** 2 <= 2 * TURN_COST
+    at_rest = shorter[len(shorter) // 2 : -1]
+    assert len(set(at_rest)) == 1 and TURN_COST / 2 <= at_rest[0] ** 2 <= 2 * TURN_COST
 
 
 def keyed(*keys: list[int | None]) -> Inputs:
@@ -128,7 +134,8 @@ def clustered_turns(quota: int, *keys: list[int | None]) -> list[list[int | None
     """The turns of an input that comes clustered; another one has a row for each turn, to tell them apart."""
     one = [pa.RecordBatch.from_pydict({"k": pa.array([0])})] * 20
     schedule = Schedule("priority", (0, 1), (quota, 1))
-    found = merge(schedule, whole([keyed(*keys)[0], one]), 1, clusters={0: ["k"]})
+    inputs = whole([keyed(*keys)[0], one])
+    found = (piece for _, turn in Turns(schedule, inputs, 1, clusters={0: ["k"]}) for piece in turn)
     turns = [
         [k for p in of for k in p.rows["k"].to_pylist()] for n, of in groupby(found, key=lambda p: p.input) if n == 0
     ]
@@ -148,15 +155,19 @@ def by_value(quota: int, awaited: list[int] | None, *keys: list[int | None]) -> 
     """Batches of one input in which some keys are awaited from the first batch on, until they have come."""
     left = None if awaited is None else set(awaited)
 
-    def mask(piece: Piece) -> Array | None:
-        if not left:
-            return None
-        found = np.array([k in left for k in piece.rows["k"].to_pylist()], np.bool_)
-        left.difference_update(piece.rows["k"].to_pylist())
-        return found
+    class Waiting(KeepAll):
+        def awaited(self, piece: Piece) -> Array | None:
+            if not left:
+                return None
+            found = np.array([k in left for k in piece.rows["k"].to_pylist()], np.bool_)
+            left.difference_update(piece.rows["k"].to_pylist())
+            return found
 
-    schedule = Schedule("sequential", (), (quota, quota), "value")
-    return [piece.rows["k"].to_pylist() for piece in merge(schedule, whole(keyed(*keys)), 1, mask)]
+    turns = Turns(Schedule("sequential", (), (quota, quota), "value"), whole(keyed(*keys)), 1)
+    found = [each for _, turn in turns for each in schedules.by_value(turn, Waiting())]
+    late = [piece.rows["k"].to_pylist() for piece, waited in found if waited]
+    assert sorted(late) == sorted(of for of in late if not set(of) & set(awaited or ())), "none that is awaited waits"
+    return [piece.rows["k"].to_pylist() for piece, _ in found]
 
 
 def test_awaited_rows_come_first_and_the_others_wait_for_the_end_of_the_turn() -> None:

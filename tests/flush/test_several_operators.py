@@ -34,7 +34,7 @@ ROOMY = Overflow(None, "adaptive", blocking_rows=0, fuel_bytes=1 << 30)
 
 
 class Joins:
-    """A plan over streams, four with a common key, in which nothing leaves memory of its own accord."""
+    """A plan over streams, four with a common key, in which nothing is evicted by itself."""
 
     def __init__(self, tree: Tree, directory: Path, query: str = STAR, schema: pa.Schema = SCHEMA) -> None:
         names = sorted(set(re.findall(r"(?:FROM|JOIN) (\w)", query)))
@@ -44,7 +44,7 @@ class Joins:
         self.state = PartitionState.empty(tree, layout(spec, tree), {}, tracked=True)
         self.store, self.counts = StateStore(str(directory), 0), BatchCounts([0] * len(names))
         plan = Plan(tree, overflow=ROOMY)
-        self.pipeline = Pipeline(self.state, self.store, plan, 1, "test", self.counts, lambda: 0.0, lambda state: None)
+        self.pipeline = Pipeline(self.state, plan, self.store.draft(1, "test"), self.counts, lambda: 0.0)
 
     def arrive(self, *inputs: int, keys: np.ndarray = KEYS) -> "Joins":
         for input in inputs:
@@ -57,7 +57,7 @@ class Joins:
         room = int(self.state.nbytes() * share / overflow.FLUSH_TO)
         limit = Overflow(room + room // 3, policy, blocking_rows=0, fuel_bytes=1)  # a quarter is for disk work
         spared = () if busy is None else (self.state.operators[busy],)
-        overflow.make_room(self.state, limit, self.store, 1, "test", self.counts, spared)
+        overflow.make_room(self.state, limit, self.store.draft(1, "test"), self.counts, spared)
 
     def residents(self) -> list[Residents]:
         return [Residents.of(o, w) for o, w in zip(self.state.operators, self.state.worth(), strict=True)]
@@ -242,5 +242,5 @@ def test_what_left_memory_is_joined_all_the_same(tmp_path: Path) -> None:
     joins = Joins(PIPELINE, tmp_path).arrive(A, B, C)
     joins.make_room("random", 0.5)
     joins.arrive(D)
-    late = sum(batch.num_rows for batch in joins.pipeline.settle())
+    late = sum(batch.num_rows for batch in joins.pipeline.emit_pending())
     assert 0 < joins.results < KEYS.size and joins.results + late == KEYS.size

@@ -148,7 +148,7 @@ def oracle_metrics_with_retries(spark: Any, root: Path) -> None:
     assert sink(join, spark) == join.expected()
 
 
-@scenario(*CLASSIC)
+@scenario(*BOTH)
 def oracle_checkpoint_and_state_are_restored(spark: Any, root: Path) -> None:
     """While workers and the planner's process live on; partitions keep to their workers, or change them."""
     for name, sticky in (("sticky", "true"), ("free", "false")):
@@ -156,7 +156,7 @@ def oracle_checkpoint_and_state_are_restored(spark: Any, root: Path) -> None:
         restored_in_rounds(spark, root / name, stateLocation="", stickyPartitions=sticky)
 
 
-@scenario(*CLASSIC)
+@scenario(*BOTH)
 def oracle_manifests_are_removed_and_the_batch_done_again(spark: Any, root: Path) -> None:
     removed_in_rounds(spark, root, stateLocation="", stickyPartitions="false")
 

@@ -13,7 +13,8 @@ from spark_mjoin.engine import arrival
 from spark_mjoin.engine.feed import Piece
 from spark_mjoin.evidence import WorkCounts
 from spark_mjoin.join import operator
-from spark_mjoin.join.operator import materialise, pooled, produce
+from spark_mjoin.join.bound import pooled
+from spark_mjoin.join.operator import materialise, produce
 from spark_mjoin.join.orders import probe_order
 from spark_mjoin.model import JoinSpec
 from spark_mjoin.query.graph import plan_join

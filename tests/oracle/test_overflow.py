@@ -17,7 +17,7 @@ from tests.oracle.examples import examples
 from tests.oracle.test_join import duckdb_rows
 
 POLICIES = sorted(flush.REGISTRY)
-BUDGETS = ["1", "20k", "40k", "80k"]  # with the smallest, everything leaves memory after each arrival
+BUDGETS = ["1", "20k", "40k", "80k"]  # with the smallest, everything is evicted after each arrival
 
 
 @st.composite
@@ -36,7 +36,7 @@ def overflowing(draw: st.DrawFn, **kinds: object) -> tuple[Case, dict[str, str]]
 
 
 def overflow_rows(case: Case, options: dict[str, str], hash_bits: str = "64", general: bool = False) -> Rows:
-    """What a join gives. general: by the rule for rows that leave memory one by one, even if they leave in epochs."""
+    """What a join gives. general: by the rule for rows that are evicted one by one, even if they are in epochs."""
     cache.of_worker().clear()
     everything = scripted(case.scripts, case.query, partitions=str(case.partitions), **options)
     with tempfile.TemporaryDirectory() as state, pytest.MonkeyPatch.context() as patch:

@@ -16,6 +16,7 @@ from hypothesis import event, given
 from hypothesis import strategies as st
 
 from spark_mjoin import flush
+from spark_mjoin.counts import Reason
 from spark_mjoin.engine import arrival, cache
 from spark_mjoin.engine.feed import Piece
 from spark_mjoin.state.manifest import Manifests
@@ -231,22 +232,19 @@ def oracle_a_row_that_has_left_is_never_needed(room: str, data: st.DataObject, c
         numbers = table.gather("n", start + np.flatnonzero(gone).astype(np.int32), pa.int64())
         return set(numbers.to_pylist())
 
-    insert, drop, drop_last = arrival.insert, OperatorState.drop, OperatorState.drop_last
+    insert, depart = arrival.insert, OperatorState.depart
 
     def counted(state: OperatorState, number: int, piece: Piece, *rest: Any) -> Any:
         if piece.rows.schema.get_field_index("n") >= 0:
             arrived[number] += piece.rows.num_rows - piece.rows.column("n").null_count
         return insert(state, number, piece, *rest)
 
-    def dropped(state: OperatorState, number: int, gone: Any, on_disk: Any = None) -> int:
-        check(number, set(), names(state, number, 0, gone))
-        if on_disk is not None and state.purged[number].fresh:
-            check(number, set(state.purged[number].fresh[-1].column(0).to_pylist()))
-        return drop(state, number, gone, on_disk)
-
-    def dropped_last(state: OperatorState, number: int, start: int, gone: Any) -> int:
-        check(number, set(), names(state, number, start, gone))
-        return drop_last(state, number, start, gone)
+    def departed(state: OperatorState, number: int, rows: Any, reason: Reason, on_disk: Any = None) -> int:
+        if isinstance(rows, np.ndarray):
+            check(number, set(), names(state, number, state.tables[number].rows - rows.size, rows))
+        if on_disk is not None and state.departed.purged[number].fresh:
+            check(number, set(state.departed.purged[number].fresh[-1].column(0).to_pylist()))
+        return depart(state, number, rows, reason, on_disk)
 
     with (
         pytest.MonkeyPatch.context() as patch,
@@ -254,8 +252,7 @@ def oracle_a_row_that_has_left_is_never_needed(room: str, data: st.DataObject, c
         room_for_promises(room, options) as budget,
     ):
         patch.setattr(arrival, "insert", counted)
-        patch.setattr(OperatorState, "drop", dropped)
-        patch.setattr(OperatorState, "drop_last", dropped_last)
+        patch.setattr(OperatorState, "depart", departed)
         cache.of_worker().clear()
         everything = scripted(case.scripts(), case.query(), stateLocation=state, **case.options(), **budget)
         current = reader(everything)

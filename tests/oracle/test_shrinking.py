@@ -19,14 +19,14 @@ from hypothesis import strategies as st
 from pyspark.sql.datasource import CaseInsensitiveDict
 
 from spark_mjoin.config import Options
-from spark_mjoin.counts import BatchCounts
+from spark_mjoin.counts import BatchCounts, Reason
 from spark_mjoin.doors.datasource import MJoinDataSource
 from spark_mjoin.engine import arrival, cache
 from spark_mjoin.engine.feed import Piece
-from spark_mjoin.engine.retention import expiry, shrinking
-from spark_mjoin.engine.retention.shrinking import divided
+from spark_mjoin.engine.retention import passing, windows
+from spark_mjoin.engine.retention.shrinking import divided, make_room
 from spark_mjoin.errors import StateError
-from spark_mjoin.model import WHOLE, Room
+from spark_mjoin.model import WHOLE
 from spark_mjoin.query.graph import plan_join
 from spark_mjoin.state.manifest import Manifests
 from spark_mjoin.state.operator import OperatorState
@@ -226,7 +226,7 @@ def test_rows_on_disk_cannot_be_given_up(tmp_path: Path) -> None:
     end = current.latestOffset(start, ReadAllAvailable())
     for partition in current.partitions(start, end):
         list(current.read(partition))
-    with pytest.raises(StateError, match="'shrink' cannot go on from a state with rows on disk"):
+    with pytest.raises(StateError, match="'shrink' cannot resume from a state with rows on disk"):
         reader(options | {"overflow": "shrink"}).latestOffset(end, ReadAllAvailable())
 
 
@@ -268,18 +268,18 @@ def oracle_rows_that_pass_by_meet_what_is_stored(tmp_path: Path, monkeypatch: py
         for i, name in enumerate("ab")
     }
     options = scripted(tables, "SELECT a.n AS x, b.n AS y FROM a JOIN b ON a.k = b.k", overflow="shed", memory="9k")
-    passing = arrival.passing
+    kept_apart = passing.passing
     passed: list[set[int]] = [set(), set()]
 
     @contextmanager
-    def noted(state: OperatorState, number: int, counts: BatchCounts) -> Iterator[None]:
-        with passing(state, number, counts):
+    def noted(state: OperatorState, number: int) -> Iterator[None]:
+        with kept_apart(state, number):
             yield
             table = state.tables[number]
             every = np.arange(table.rows, dtype=np.int32)
             passed[number] |= set(table.gather("n", every, pa.int64()).to_pylist())
 
-    monkeypatch.setattr("spark_mjoin.engine.arrival.passing", noted)
+    monkeypatch.setattr("spark_mjoin.engine.retention.passing.passing", noted)
     found = rows(run(options, tmp_path, [CRASH, TORN, TWICE, OK, ABANDONED, OK, ABANDONED]))
     lost = (4, 6)
     arrived, at = {}, 0
@@ -327,11 +327,12 @@ def test_what_is_in_memory_is_what_a_state_that_is_loaded_would_have() -> None:
         arrival.insert(state, 0, Piece.whole(0, rows), counts)
 
     arrive(list(range(100, 200)))
-    shrinking.make_room(state, Room(state.nbytes() // 2, (1.0, 0.0)), counts)
+    make_room(state, state.nbytes() // 2, (1.0, 0.0))
     given_up = state.progress.shortened[0]
-    assert given_up > 120 and counts.dropped.shrunk > 20
+    assert given_up > 120 and state.departures[Reason.SHRUNK] > 20
     arrive([10, 20, 110, given_up, given_up + 1])
-    assert expiry.drop(state, 0, np.arange(64), 15) == 4  # all that are behind, though only one is at 15 or before
+    gone = windows.drop(state, 0, np.arange(64), 15, Reason.EXPIRED)
+    assert gone == 4, "all that are behind, though only one is at 15 or before"
     positions = state.tables[0].position(state.spec.inputs[0].window.position)
     assert positions.min() == given_up + 1
     assert not state.progress.gone(0, state.tables[0].buckets, state.tables[0].arrived, positions).any()

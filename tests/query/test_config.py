@@ -104,7 +104,7 @@ def test_hidden_options_of_spark_pass() -> None:
         ({"partitons": "2"}, "unknown option 'partitons'. Did you mean 'partitions'?"),
         ({"path": "/x"}, "source.<alias>.path"),
         ({"goal": "speed"}, "option 'goal': unknown value 'speed'. Values are: rate, memory"),
-        ({"purge": "batch"}, "option 'purge' is given, but no source promises anything"),
+        ({"purge": "batch"}, "option 'purge' is given, but no source makes key promises"),
         ({"source.a.punctuationRange": "low, high"}, "but not 'source.a.punctuation'"),
         ({"source.a.unique": "id, ID"}, "'id, ID' is not a column, or several with commas"),
         ({"source.a.ordered": "id up"}, "'id up' is not one column, with 'desc' behind it"),
@@ -114,7 +114,7 @@ def test_hidden_options_of_spark_pass() -> None:
         ),
         (
             {"source.a.unique": "id", "overflow": "shed", "maxDelay": "1 second"},
-            "'shed' leaves out rows, and source 'a' promises which rows do not come",
+            "'shed' sheds or drops rows, and source 'a' makes key promises",
         ),
         ({"overflow": "shad"}, "unknown value 'shad'. Did you mean 'shed'?"),
         (

@@ -86,10 +86,10 @@ def test_event_times_that_are_emitted_or_keys_are_stored_once() -> None:
     ("changed", "message"),
     [
         ({"source.a.timestamp": ""}, r"'source.a.timestamp' is missing: option 'window' is a window in time"),
-        ({"source.b.watermark": None}, r"'source.b.watermark' is missing: how far a row of 'b' may be behind"),
+        ({"source.b.watermark": None}, r"'source.b.watermark' is missing: set how far a row of 'b' may be behind"),
         ({"source.a.watermark": "soon"}, r"option 'source.a.watermark': 'soon' is not a duration"),
         ({"window": "10"}, r"option 'window': '10' is not a window"),
-        ({"window": "5 rows"}, r"option 'source.a.timestamp' is given, but no window in time"),
+        ({"window": "5 rows"}, r"option 'source.a.timestamp' is given, but there is no window in time"),
         ({"source.a.timestamp": "att"}, r"source 'a' has no column 'att'\. Did you mean 'At'\? Its columns are: k, At"),
         ({"source.a.timestamp": "v"}, r"option 'source.a.timestamp': column 'v' is STRING; an event time is TIMESTAMP"),
         ({"source.a.timestamp": "local"}, r"one column is TIMESTAMP and the other TIMESTAMP_NTZ"),

@@ -114,7 +114,7 @@ def test_a_sealed_file_that_never_looks_the_same_is_warned_of_once(
         for _ in range(3):
             write(tmp_path / "f", sealed("parquet", [1]), -100)
             assert source.latest(source.initial(), Limits(), log) == source.initial()
-    assert [r.message for r in caplog.records] == [f"source 's': '{tmp_path}/f' is still being written and is left out"]
+    assert [r.message for r in caplog.records] == [f"source 's': '{tmp_path}/f' is still being written and is skipped"]
 
 
 def test_a_slow_listing_does_not_make_text_old(tmp_path: Path, clock: Clock, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -210,7 +210,7 @@ def test_the_last_look_leaves_growing_text_from_the_future_to_the_next_run(
         source.freeze(log)
     start = source.initial()
     assert source.latest(start, Limits(), log) == start
-    assert "is still being written and is left out" in caplog.text
+    assert "is still being written and is skipped" in caplog.text
     clock.meanwhile = lambda: None
     source = source_of("csv", tmp_path)
     source.freeze(log)

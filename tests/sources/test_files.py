@@ -122,6 +122,16 @@ def test_paths_may_be_files_globs_and_uris(tmp_path: Path) -> None:
     assert found(f"file:{root}/d=1") == found(f"file://{root}/d=1") == [1, 10]
 
 
+@pytest.mark.parametrize("path", ["in::1", "in::", "-::;", "in::in", "in::/1", "::in"])
+def test_two_colons_are_no_chain_of_file_systems(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, path: str) -> None:
+    """fsspec takes them for one, and reads what is before them. To Spark it is an error."""
+    monkeypatch.chdir(tmp_path)
+    for directory in ("in", "-"):
+        parquet(tmp_path / directory / "x.parquet", [1])
+    with pytest.raises(OptionError, match=r"source\.s\.path.*no scheme|relative path"):
+        create("s", "parquet", {"path": path}).schema()
+
+
 def test_fsspec_uris(tmp_path: Path) -> None:
     memory = fsspec.filesystem("memory")
     for number in (1, 2):
@@ -135,6 +145,8 @@ def test_fsspec_uris(tmp_path: Path) -> None:
         log = MemoryLog()
         csv.freeze(log)
         assert all_rows(csv, log) == [{"id": 7, "n": "x"}]
+        chained = create("s", "parquet", {"path": "simplecache::memory://mj/in", "pathGlobFilter": "*.parquet"})
+        assert ids(pickle.loads(pickle.dumps(chained))) == [1, 2]
         memory.rm("/mj/in/f1.parquet")
         with pytest.raises(OptionError, match=r"source\.s\.path.*does not exist"):
             create("s", "parquet", {"path": "memory://mj/nowhere"}).schema()

@@ -2,6 +2,9 @@
 
 Spark keeps its Python workers from query to query. Some of them hold states of the time line that was abandoned, with
 the versions, positions and row counts of the new one.
+
+Results go to files, beside checkpoint and state, and are set back with them. So all of it works on Connect too, where a
+foreachBatch runs in another process.
 """
 
 import os
@@ -21,16 +24,15 @@ def restored_in_rounds(spark: Any, root: Path, **options: str) -> None:
     """Run, copy, run on, restore and correct, run on; several times, and every time another copy."""
     join = FileJoin(root, options={"maxFilesPerTrigger": "1", "partitions": "4", **options})
     for number in range(1, ROUNDS + 1):
-        join.fill(files=1).run(spark)
-        copied, found = len(join.tables["a"]), dict(join.batches)
+        run_into_files(spark, join.fill(files=1))
+        copied = len(join.tables["a"])
         shutil.copytree(root / join.place, root / f"copy {number}")
-        join.fill(files=2).run(spark)
+        run_into_files(spark, join.fill(files=2))
         shutil.rmtree(root / join.place)
         shutil.copytree(root / f"copy {number}", root / join.place)
-        join.batches = found
         correct(join, copied, number)
-        join.run(spark)
-        assert join.collected == batch_join(spark, join)
+        run_into_files(spark, join)
+        assert results(spark, join) == batch_join(spark, join)
 
 
 def removed_in_rounds(spark: Any, root: Path, **options: str) -> None:
@@ -38,18 +40,33 @@ def removed_in_rounds(spark: Any, root: Path, **options: str) -> None:
     lenient = {"source.a.failOnDataLoss": "false"}
     join = FileJoin(root, options={"maxFilesPerTrigger": "1", "partitions": "4", **lenient, **options})
     for _ in range(ROUNDS):
-        join.fill(files=2).run(spark)
+        run_into_files(spark, join.fill(files=2))
         newest = sorted((root / join.place).rglob("version-*.json"), key=lambda path: path.name)[-1].name
         for manifest in (root / join.place).rglob(newest):
             manifest.unlink()
-        commits = join.checkpoint / "commits"
-        last = max(int(path.name) for path in commits.iterdir() if path.name.isdigit())
-        for path in (commits / str(last), commits / f".{last}.crc"):
-            path.unlink(missing_ok=True)
+        for record in (join.checkpoint / "commits", sink(join) / "_spark_metadata"):
+            last = max(int(path.name) for path in record.iterdir() if path.name.isdigit())
+            for path in (record / str(last), record / f".{last}.crc"):
+                path.unlink(missing_ok=True)
         max((root / "in" / "a").glob("[!.]*")).unlink()
         join.tables["a"].pop()
-        join.fill(files=2).run(spark)
-        assert join.collected == batch_join(spark, join)
+        run_into_files(spark, join.fill(files=2))
+        assert results(spark, join) == batch_join(spark, join)
+
+
+def sink(join: FileJoin) -> Path:
+    return join.root / join.place / "sink"
+
+
+def run_into_files(spark: Any, join: FileJoin) -> None:
+    """Run the query to its end."""
+    spark.conf.set("spark.sql.streaming.fileSink.log.compactInterval", "1000")  # a record of its own for every batch
+    join.start_with(join.load(spark).writeStream.format("parquet").option("path", str(sink(join)))).awaitTermination()
+
+
+def results(spark: Any, join: FileJoin) -> Rows:
+    """What the batches that are recorded have written."""
+    return rows(spark.read.parquet(str(sink(join))).toArrow())
 
 
 def correct(join: FileJoin, since: int, number: int) -> None:

@@ -39,7 +39,16 @@ NAMES = (
     "h/_a=b", "h/_sub", "h/_metadata", "in*/../ina", "{in,{ina,inb}/f.csv}", "{{ina,inb}/f,in/f}.csv", "cwd/in:c",
 )  # fmt: skip
 ALONE = ("./cwd/c:d", "in:c", "c:d", "file:in", "file:./in", "in b:c/d", "../{0}/in", "//{1}/in", "FILE:{2}/in")
-ALONE += ("file:/{2}/in", "file:///{2}/in", "file://localhost{2}/in", "file://{1}/in", "nosuch:{2}/in", "nosuch://h/in")
+ALONE += (
+    "file:/{2}/in",
+    "file:///{2}/in",
+    "file://localhost{2}/in",
+    "file://{1}/in",
+    "nosuch:{2}/in",
+    "nosuch://h/in",
+    "in::1",
+    "in::",
+)
 INSIDE = ("in#1", "in%41", "file:{2}/in#1", "file:{2}/in%41", "file://{2}/in b", "in\\*", "{2}/in%20b", " lead", "./in")
 
 Look = Callable[[str], list[str]]

@@ -112,7 +112,7 @@ def test_two_attempts_at_once_agree_and_leave_one_version(tmp_path: Path) -> Non
 
 
 def test_a_task_that_is_cut_off_is_no_trace_in_the_next(tmp_path: Path) -> None:
-    """An attempt that gave out rows and then died, in a process whose cache the next attempt shares."""
+    """An attempt that emitted rows and then died, in a process whose cache the next attempt shares."""
     join = FileJoin(tmp_path).fill(files=1)
     current = reader(join.all_options())
     start = current.initialOffset()

@@ -15,10 +15,19 @@ from spark_mjoin.errors import StateError
 from spark_mjoin.model import Tree
 from spark_mjoin.state import checked_json
 from spark_mjoin.state.directory import Directory
-from spark_mjoin.state.manifest import Manifest, Manifests, manifest_name, parsed
+from spark_mjoin.state.manifest import (
+    Manifest,
+    Manifests,
+    OperatorFigures,
+    ResidencyFigures,
+    Segment,
+    Stored,
+    manifest_name,
+    parsed,
+)
 from spark_mjoin.state.records import Packed
 from tests.examples import examples
-from tests.manifests import manifest
+from tests.manifests import manifest, operator
 
 WHOLE = st.integers(-(2**62), 2**62)
 NUMBER = st.floats(allow_nan=False, allow_infinity=False) | WHOLE
@@ -41,9 +50,10 @@ def values(of: Any) -> st.SearchStrategy[Any]:
     if of in SCALARS:
         return SCALARS[of]
     if is_dataclass(of):
+        make = of if of is not OperatorFigures else operator_of
         hints = typing.get_type_hints(of)
-        named = {f.name: TREES if f.name == "tree" else values(hints[f.name]) for f in fields(of)}
-        return st.builds(of, **named)
+        named = {f.name: TREES if f.name == "tree" else values(hints[f.name]) for f in fields(of) if f.init}
+        return st.builds(make, **named)
     if hasattr(of, "_fields"):
         return st.builds(of, **{name: values(kind) for name, kind in typing.get_type_hints(of).items()})
     origin, args = typing.get_origin(of), typing.get_args(of)
@@ -53,6 +63,12 @@ def values(of: Any) -> st.SearchStrategy[Any]:
     if origin is dict:
         return st.dictionaries(st.text(), JSON, max_size=2)
     return st.one_of(*map(values, args))
+
+
+def operator_of(rows: tuple[int, ...], segments: tuple[Segment, ...], **more: Any) -> OperatorFigures:
+    """An operator whose segments are of its members."""
+    own = tuple(segment._replace(input=segment.input % len(rows)) for segment in segments if rows)
+    return OperatorFigures(rows, own, **more)
 
 
 @given(values(Manifest))
@@ -72,8 +88,35 @@ def oracle_packed_numbers_are_the_same_again(numbers: list[int], kind: str) -> N
 
 
 def test_a_field_that_has_its_default_takes_no_room() -> None:
-    body = json.loads(manifest((1, 2)).text())
-    assert body["done"] == {} and "learned" not in body and "residency" not in body["operators"][0]
+    body, _ = parts(manifest((1, 2)))
+    assert body["held"] == {} and "learned" not in body and not {"residency", "sample"} & body["operators"][0].keys()
+
+
+def parts(of: Manifest) -> tuple[Any, bytes]:
+    """The head of a manifest, and the pieces after it."""
+    head, pieces = of.text().split(b"\n", 1)
+    return json.loads(head), pieces
+
+
+def joined(head: Any, pieces: bytes) -> bytes:
+    return json.dumps(head).encode() + b"\n" + pieces
+
+
+def test_what_only_tasks_need_is_decoded_when_it_is_asked_for(monkeypatch: pytest.MonkeyPatch) -> None:
+    segments = (Segment("rows-1", 1, 0, 7, 0, 100, 1), Segment("rows-2", 1, 7, 9, 0, 60, 1))
+    written = manifest((1, 2), operators=(operator((1, 2), segments=segments),))
+    decoded = []
+    loads = json.loads
+    monkeypatch.setattr(json, "loads", lambda text: decoded.append(text) or loads(text))
+    read = parsed(written.text(), "here")
+    assert read.root.stored == (Stored(0, 0), Stored(9, 160)) and read.root.rows == (1, 2)
+    assert len(decoded) == 1
+    for _ in range(2):
+        assert read.root.segments == segments
+        assert len(decoded) == 2
+    assert read == written
+    with pytest.raises(AttributeError, match="colour"):
+        _ = read.colour
 
 
 def test_figures_are_plain_numbers() -> None:
@@ -91,19 +134,45 @@ def test_figures_are_plain_numbers() -> None:
         (lambda body: body.update(results="7"), "results: '7' is not a whole number"),
         (lambda body: body.update(results=True), "results: True is not a whole number"),
         (lambda body: body["taken"].update(rows_in=[1, 2.5]), r"taken.rows_in: \[1, 2.5\] is not a list"),
-        (lambda body: body["operators"][0].update(segments=[["x", 0]]), r".*segments\[0\]: .* a list of 10"),
-        (lambda body: body["operators"][0].update(segments=[["x", 0, 0, 1, 0, 9, None, None, 0, None]]),
-         r"operators\[0\].segments\[0\]: None is not a whole number"),
+        (lambda body: body["operators"][0].update(stored=[[1]]), r"operators\[0\].stored\[0\]: .* a list of 2"),
+        (lambda body: body["operators"][0].update(stored=[[1, None]]), r".*stored\[0\]: None is not a whole number"),
+        (lambda body: body["operators"][0].update(segments=[]), r"operators\[0\].segments: \[\] is not a place"),
+        (lambda body: body["operators"][0].update(segments=[9, 999]), r".*segments: \[9, 999\] is outside the file"),
+        (lambda body: body["operators"][0].update(segments=[-3, 2]), r".*segments: \[-3, 2\] is outside the file"),
+        (lambda body: residency(body).update(cleaned=["i", 0, 3]), r".*cleaned: .* is not whole numbers of their kind"),
+        (lambda body: residency(body).update(cleaned=["x", 0, 4]), r".*cleaned: .* is not packed numbers"),
+        (lambda body: residency(body).update(cleaned=["i", 0, 9999]), r".*cleaned: \[0, 9999\] is outside the file"),
         (lambda body: body.update(held=[]), r"held: \[\] is not an object"),
     ],
 )  # fmt: skip
 def test_what_is_no_manifest_is_refused_by_name(change: Any, message: str, tmp_path: Path) -> None:
-    body = json.loads(manifest((1, 2), version=7).text())
+    tracked = operator((1, 2), residency=ResidencyFigures(0, (), (), Packed.of([1, 2], "i")))
+    body, pieces = parts(manifest((1, 2), version=7, operators=(tracked,)))
     change(body)
     place = Directory(str(tmp_path)).child("partition-0-of-1")
-    checked_json.publish(place, manifest_name(7), "test", json.dumps(body).encode())
+    checked_json.publish(place, manifest_name(7), "test", joined(body, pieces))
     with pytest.raises(StateError, match=rf"version-000000000007\.json is damaged, or .*: {message}"):
         Manifests(str(tmp_path), 0).manifest(7)
+
+
+def residency(body: Any) -> Any:
+    return body["operators"][0]["residency"]
+
+
+@pytest.mark.parametrize(
+    ("segments", "message"),
+    [
+        ('[["x", 0]]', r"segments\[0\]: .* is not a list of 10"),
+        ('[["x", 0, 0, 1, 0, 9, null, null, 0, null]]', r"segments\[0\]: None is not a whole number"),
+        ('[["x", 0, 0, 1, 0, 9, 0, ["b", 7, 9999], 0, null]]', r"segments\[0\]: \[7, 9999\] is outside the file"),
+    ],
+)
+def test_what_is_decoded_late_is_refused_by_name_too(segments: str, message: str) -> None:
+    body, pieces = parts(manifest((1, 2)))
+    body["operators"][0]["segments"] = [len(pieces), len(segments)]
+    read = parsed(joined(body, pieces + segments.encode()), "there.json")
+    with pytest.raises(StateError, match=rf"there.json is damaged, or .*: {message}"):
+        _ = read.root.segments
 
 
 def test_the_newest_manifest_that_is_not_past_a_version(tmp_path: Path) -> None:

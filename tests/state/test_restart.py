@@ -260,3 +260,31 @@ def test_a_log_that_was_copied_is_an_error_that_names_it(tmp_path: Path, whose: 
         query.restart()
     with pytest.raises(StateError, match=is_not):
         query.again()
+
+
+@pytest.mark.parametrize(
+    ("pattern", "name", "message"),
+    [
+        ("sources/0/*", "entries-000000000002-000000000003.json", r"entries-0+2-0+3\.json has entries 0 to 0 .* 'x'"),
+        ("sources/0/*", "entries-000000000000-000000000002.json", r"entries-0+-0+2\.json has entries 0 to 0 .* 'x'"),
+        ("partition-0/version-*", "version-000000000002.json", r"version-0+2\.json is of version 1: it was copied"),
+    ],
+)
+def test_a_file_under_the_name_of_another_is_an_error(tmp_path: Path, pattern: str, name: str, message: str) -> None:
+    """Its checksum is right, and it is of the same source or partition."""
+    options = {"query": "SELECT x.id FROM x JOIN y ON x.id = y.id"}
+    for alias in "xy":
+        options |= {f"source.{alias}.format": "parquet", f"source.{alias}.path": str(tmp_path / alias)}
+        options |= {f"source.{alias}.schema": "id BIGINT"}
+        (tmp_path / alias).mkdir()
+    query = Query(options, tmp_path / "state")
+    for number in (1, 2):
+        for alias in "xy":
+            pq.write_table(pa.table({"id": [number]}), tmp_path / alias / f"{number}.parquet")
+        assert query.restart() == [(number,)]
+    first = min((tmp_path / "state" / query.offsets[0]["query"]).glob(pattern))
+    shutil.copy(first, first.with_name(name))
+    for alias in "xy":
+        pq.write_table(pa.table({"id": [3]}), tmp_path / alias / "3.parquet")
+    with pytest.raises(StateError, match=message):
+        query.restart()

@@ -3,7 +3,6 @@
 import json
 from collections import Counter
 from collections.abc import Callable
-from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -11,10 +10,9 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from spark_mjoin.engine import cache
+from spark_mjoin.engine import cache, loading
 from spark_mjoin.errors import StateError
 from spark_mjoin.evidence import edges_of, kept_edges
-from spark_mjoin.query.tree import layout
 from spark_mjoin.state import checked_json, columns, garbage
 from spark_mjoin.state import directory as directory_module
 from spark_mjoin.state import manifest as manifest_module
@@ -46,7 +44,7 @@ def partition_directory(state: Path) -> Path:
 
 def load(state: Path, spec: object, version: int) -> object:
     location = partition_directory(state).parent
-    return StateStore(str(location), 0).load(partial(layout, spec), (0, 1), version, {})
+    return loading.load(StateStore(str(location), 0), spec, (0, 1), version, {}, None)
 
 
 def test_files_stay_few_and_rows_stay_whole(tmp_path: Path) -> None:
@@ -160,7 +158,7 @@ def test_damage_is_found_and_named(tmp_path: Path, kind: str, damage: Callable[[
 def test_an_unknown_format_is_refused_by_number(tmp_path: Path) -> None:
     run(options(1), tmp_path)
     manifest = partition_directory(tmp_path) / "version-000000000001.json"
-    body = json.loads(manifest.read_bytes().split(b" ", 1)[1])
+    body = json.loads(manifest.read_bytes().split(b" ", 1)[1].splitlines()[0])
     location = Directory(str(partition_directory(tmp_path)))
     manifest.unlink()
     checked_json.publish(location, manifest.name, "test", json.dumps({**body, "format": 99}).encode())

@@ -36,7 +36,7 @@ import scala.collection.Iterator;
 import scala.jdk.javaapi.CollectionConverters;
 
 /**
- * Hands on the Arrow batches of a Python worker as they come, where Spark's own reader makes rows of them one by one.
+ * Passes on the Arrow batches of a Python worker as they come. Spark's own reader makes rows of them one by one.
  *
  * <p>It is Spark's {@code MapInBatchEvaluatorFactory} without the last step. The vectors belong to the runner, which
  * fills them again for the next batch and frees them when the task ends.
@@ -118,8 +118,8 @@ final class ColumnarReader implements PartitionReader<ColumnarBatch> {
     }
 
     /**
-     * Lets what goes to the worker go at once. A task begins and ends with several small messages; by default one that
-     * was not acknowledged yet keeps back the next, and the worker acknowledges late what it has no answer to.
+     * Sends messages to the worker at once. A task begins and ends with several small messages. By default a message
+     * that was not acknowledged yet delays the next, and the worker acknowledges late what it has no answer to.
      */
     @Override
     @SuppressWarnings("rawtypes")

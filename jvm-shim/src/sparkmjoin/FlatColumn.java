@@ -28,8 +28,8 @@ import org.apache.spark.unsafe.types.UTF8String;
  *
  * <p>Spark's own {@code ArrowColumnVector} has a class of its own for each type and checks bounds on every access, and
  * Spark asks twice for every value of every row that it makes. One class for all flat types lets the compiler put the
- * access into Spark's loop. Columns of other types stay what they are. Valid as long as the vector's buffers are: until
- * the reader goes on to the next batch.
+ * access into Spark's loop. Columns of other types stay what they are. A column is valid as long as the vector's
+ * buffers are: until the reader takes the next batch.
  */
 final class FlatColumn extends ColumnVector {
   private final int nulls;

@@ -25,13 +25,13 @@ import org.apache.spark.sql.execution.streaming.checkpointing.FileSystemBasedChe
  *
  * <p>Where Hadoop's native library is missing, as in {@code pip install pyspark}, Spark's own manager forks
  * {@code chmod} and {@code readlink} for every file that it writes. This one asks Java instead. Names, contents,
- * permissions and checksum files are the same, so either may resume from what the other has written.
+ * permissions and checksum files are the same, so either may resume from the other's files.
  *
  * <p>A file is written under a temporary name, forced to the disk, and then linked to its own name: that is atomic, and
- * an existing file is never replaced unless it may be. Spark's own looks first and renames then, and forces nothing.
- * The checksum file of an older file of the name goes before the new file comes, and the new one comes last: wherever
- * that is cut off, no file has another one's checksum. Not covered: file systems without hard links, where a file that
- * comes between the look and the rename is replaced, as by Spark's own.
+ * an existing file is only replaced where that is allowed. Spark's own manager looks first, then renames, and forces
+ * nothing. The checksum of an older file of the same name is removed before the new file appears, and the new checksum
+ * is written last. So no file ever has the checksum of another, even after a crash. Not covered: file systems without
+ * hard links, where a file that appears between the look and the rename is replaced, as by Spark's own manager.
  */
 final class LocalCheckpoints extends FileSystemBasedCheckpointFileManager {
   private final LocalFileSystem files;

@@ -12,8 +12,8 @@ import org.apache.spark.sql.util.CaseInsensitiveStringMap;
 /**
  * What Spark finds under the name {@code mjoin}: a Java source wins over a Python one of the same name.
  *
- * <p>Spark makes an instance whenever it looks up any format, so nothing is done and no internal class is touched
- * before the source itself is used; by then the version of Spark was checked.
+ * <p>Spark makes an instance whenever it looks up any format, so it does nothing and touches no internal class
+ * before the source itself is used. By then the version of Spark was checked.
  */
 public final class MJoinProvider implements TableProvider, DataSourceRegister {
   private TableProvider source;

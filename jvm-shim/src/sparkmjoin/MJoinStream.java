@@ -25,8 +25,8 @@ import org.apache.spark.util.CollectionAccumulator;
  *
  * <p>Metrics are those of the state that the batch has committed. Spark asks for them when the batch is done; the
  * planner, the Python process behind this stream, then reads the manifests of the version that the batch made. So a
- * task that ran twice is counted once. The planner answers with {@code reportLatestOffset}, which it has no other use
- * for here.
+ * task that ran twice is counted once. The planner answers with {@code reportLatestOffset}, which has no other use
+ * here.
  */
 final class MJoinStream extends PythonMicroBatchStreamWithTriggerAvailableNow implements ReportsSourceMetrics {
   private static final ObjectMapper JSON = new ObjectMapper();
@@ -106,7 +106,7 @@ final class MJoinStream extends PythonMicroBatchStreamWithTriggerAvailableNow im
         isColumnar(options));
   }
 
-  /** Whether readers hand on Arrow batches; the option is there to compare, and for nobody else. */
+  /** Whether readers pass on Arrow batches; the option is only for comparisons. */
   static boolean isColumnar(CaseInsensitiveStringMap options) {
     return options.getBoolean("__columnar", true);
   }
@@ -124,7 +124,7 @@ final class MJoinStream extends PythonMicroBatchStreamWithTriggerAvailableNow im
     }
   }
 
-  /** An input partition that would rather be read where it was read before. */
+  /** An input partition that prefers the place where it was read before. */
   private static final class Placed extends PythonStreamingInputPartition {
     private final String place;
 

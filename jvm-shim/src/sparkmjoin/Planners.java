@@ -23,7 +23,7 @@ final class Planners {
 
   private Planners() {}
 
-  /** One with that home, the last one that was given; null if there is none. */
+  /** The planner with that home that was returned last; null if there is none. */
   static Planner take(Object home) {
     synchronized (IDLE) {
       for (Iterator<Idle> all = IDLE.descendingIterator(); all.hasNext(); ) {
@@ -57,6 +57,6 @@ final class Planners {
     idle.planner.end();
   }
 
-  /** A time in which a planner is idle; the next one is another. */
+  /** One period in which a planner is idle. The next period is another object. */
   private record Idle(Planner planner) {}
 }

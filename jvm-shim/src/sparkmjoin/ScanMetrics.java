@@ -44,10 +44,10 @@ public final class ScanMetrics {
     DESCRIPTIONS.put("rowsDropped", "rows never stored");
     DESCRIPTIONS.put("numInputPunctuations", "punctuations");
     DESCRIPTIONS.put("promisesBroken", "promises broken");
-    DESCRIPTIONS.put("promisesForgotten", "promises forgotten for lack of memory");
+    DESCRIPTIONS.put("promisesForgotten", "key promises forgotten for lack of memory");
     DESCRIPTIONS.put("sampleBytes", "bytes of the sample for estimates");
     DESCRIPTIONS.put("rowsShed", "rows shed");
-    DESCRIPTIONS.put("rowsShrunk", "rows given up for lack of memory");
+    DESCRIPTIONS.put("rowsShrunk", "rows inside windows dropped for lack of memory");
     DESCRIPTIONS.put("rowsWaited", "rows that others of their input overtook");
     DESCRIPTIONS.put("rowsLate", "rows that came too late");
     DESCRIPTIONS.put("deferredRows", "rows whose results are not complete");

@@ -8,7 +8,7 @@ import net.razorvine.pickle.Unpickler;
 import org.apache.spark.util.CollectionAccumulator;
 
 /**
- * What a task's Python worker says about itself when it is done, on its way to the reader in the same task.
+ * The report of a task's Python worker, sent to the reader in the same task when the worker is done.
  *
  * <p>It travels as a Python accumulator: the worker sends pairs of an accumulator's number and a value. Spark also
  * collects the pairs of all tasks on the driver, which has no use for them: it reads what was committed. The

@@ -14,13 +14,13 @@ import org.apache.spark.storage.BlockManagerId;
 import scala.jdk.javaapi.CollectionConverters;
 
 /**
- * Which executor and which Python worker the partitions of one query go to, batch after batch.
+ * On which executor and in which Python worker the partitions of one query run, batch after batch.
  *
- * <p>Executors: a partition stays where it is as long as that executor lives, and executors have equally many, give or
- * take one. Only as many partitions move as that takes when an executor comes or goes.
+ * <p>Executors: a partition stays on its executor as long as that lives, and the numbers of partitions of two executors
+ * differ by at most one. When an executor starts or stops, only as many partitions move as that takes.
  *
  * <p>Python workers: Spark keeps one pool of them per set of environment variables, so each partition has a variable of
- * its own, made of its number and the number of the query. Spark never gives up a pool, so a query takes the smallest
+ * its own, made of its number and the number of the query. Spark never ends a pool, so a query takes the smallest
  * number that no running query of this driver has: there are as many pools as partitions ever ran at once.
  */
 public final class Workers {

@@ -9,7 +9,7 @@ missing. `verifyConstraints` counts such rows, or makes the first an error.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -18,17 +18,21 @@ import pyarrow.compute as pc
 
 from spark_mjoin.counts import BatchCounts, Promised
 from spark_mjoin.engine.feed import Piece
+from spark_mjoin.engine.retention import purge
+from spark_mjoin.engine.retention.protocol import KeepAll, Report
 from spark_mjoin.errors import PromiseError
+from spark_mjoin.join.bound import EMIT_FIRST, EmitFirst, Found
 from spark_mjoin.join.completion import View
 from spark_mjoin.join.keys import decode
 from spark_mjoin.join.punctuations import Delivered, Said, read
-from spark_mjoin.model import HIGH, LOW, MARK, Array, InputSpec, JoinSpec
+from spark_mjoin.model import HIGH, LOW, MARK, Array, InputSpec, JoinSpec, Purging
 from spark_mjoin.state.buckets import BUCKETS
 from spark_mjoin.state.columns import valid_rows
 from spark_mjoin.state.keysets import FIRST, LAST, ByteSet, Keys, KeySet, WordSet, ordered
 from spark_mjoin.state.operator import OperatorState
-from spark_mjoin.state.promises import Classes, Promises
+from spark_mjoin.state.promises import Classes
 from spark_mjoin.state.routing import ALL_SLOTS, Slots, of_numbers
+from spark_mjoin.state.store import Draft
 
 _NO_MORE = {
     "punctuation": "its key was promised not to come any more",
@@ -39,82 +43,147 @@ _NO_MORE = {
 
 
 @dataclass
-class Arriving:
-    """A batch of an input, without its punctuations, and what it promises."""
+class Promising(KeepAll):
+    """Rows leave that the inputs' promises have made useless (`purge` says how)."""
 
-    number: int
-    data: pa.RecordBatch
-    said: Said | None
-    delivered: Delivered | None
+    state: OperatorState
+    draft: Draft
+    plan: Purging
+    counts: BatchCounts
+    _said: Said | None = None  # by the piece that is arriving
+    _delivered: Delivered | None = None
 
-    def take_in(self, promises: Promises) -> None:
-        if self.said is not None:
-            self.said.add_to(promises, self.number)
-        if self.delivered is not None:
-            self.delivered.note(promises)
+    @property
+    def keeps_all(self) -> bool:
+        return False
 
+    # --- while rows arrive -----------------------------------------------------------------------------------
 
-def arriving(
-    state: OperatorState,
-    number: int,
-    piece: Piece,
-    slots: Slots,
-    counts: BatchCounts,
-    verify: str,
-) -> Arriving:
-    """Split a piece into data and promises. Every task gets all punctuations, so the owner of a slot counts each."""
-    spec, input, marked, data = state.spec, state.spec.inputs[number], piece.marked, piece.data()
-    said = None
-    if marked is not None:
-        said = read(spec, number, piece.rows, marked, slots)
-        own = slots.have(of_numbers(piece.all_numbers()[marked]))
-        counts.promised += Promised(punctuations=int(own.sum()))
-    delivered = None
-    if by_order(input, verify):
-        assert not piece.own, "such an input comes whole (engine.feed)"
-        delivered = Delivered(spec, number, data, slots)
-    if delivered is not None and verify != "off":
-        at = np.arange(data.num_rows) if marked is None else np.flatnonzero(~marked)
+    def arriving(self, member: int, piece: Piece, slots: Slots) -> pa.RecordBatch:
+        """Read what a piece promises. Every task gets all punctuations, so the owner of a slot counts each."""
+        spec, input, marked, data = self.state.spec, self.state.spec.inputs[member], piece.marked, piece.data()
+        self._said = self._delivered = None
+        if marked is not None:
+            self._said = read(spec, member, piece.rows, marked, slots)
+            own = slots.have(of_numbers(piece.all_numbers()[marked]))
+            self.counts.promised += Promised(punctuations=int(own.sum()))
+        if by_order(input, self.plan.verify):
+            assert not piece.own, "such an input comes whole (engine.feed)"
+            self._delivered = Delivered(spec, member, data, slots)
+            if self.plan.verify != "off":
+                self._verify(member, piece, self._delivered)
+        return data
+
+    def admitted(self, member: int, arrays: list[pa.Array]) -> list[pa.Array]:
+        self.state.promises.arrived += len(arrays[0])
+        return arrays
+
+    def met(self, operator: OperatorState, member: int, piece: Piece, found: Iterator[Found]) -> Iterator[Found]:
+        """What a piece has promised holds for what comes after it: so it is taken in when its rows have met the others.
+
+        Then those of its rows leave that nothing to come can match, and others when enough was promised.
+        """
+        start = operator.tables[member].rows
+        yield from found
+        self._take_in(member)
+        gone = purge.drops(operator, member, start)
+        if gone is not None:
+            yield EMIT_FIRST
+            purge.drop_last(operator, member, start, gone)
+        if purge.is_due(operator, self.plan):
+            yield EMIT_FIRST
+            self._sweep(all_of_them=False)
+
+    def _take_in(self, member: int) -> None:
+        if self._said is not None:
+            self._said.add_to(self.state.promises, member)
+        if self._delivered is not None:
+            self._delivered.note(self.state.promises)
+
+    def leave(self, full: bool) -> Iterator[EmitFirst]:
+        if purge.is_crowded(self.state, self.plan) or (full and purge.is_pending(self.state)):
+            yield EMIT_FIRST
+            self._sweep()
+
+    def end(self, idle: bool) -> Iterator[EmitFirst]:
+        if idle and purge.is_pending(self.state):
+            yield EMIT_FIRST
+            self._sweep()
+
+    def awaited(self, piece: Piece) -> Array | None:
+        """Which rows of a piece another input waits for: it has promised their keys, and is not done with them.
+
+        None where none waits, or where the order of the rows is what their input promises. Punctuations are not
+        awaited.
+        """
+        spec, number, promises = self.state.spec, piece.input, self.state.promises
+        waiting = [n for n, promise in enumerate(promises.of) if n != number and promise.sets]
+        if not waiting or spec.inputs[number].clustered or spec.inputs[number].ordered:
+            return None
+        found = Delivered(spec, number, piece.data(), ALL_SLOTS).awaited(promises, waiting)
+        if piece.marked is None:
+            return found
+        out = np.zeros(piece.rows.num_rows, np.bool_)
+        out[~piece.marked] = found
+        return out
+
+    def _sweep(self, all_of_them: bool = True) -> None:
+        purge.sweep(self.state, self.plan, self.counts, all_of_them)
+
+    def _verify(self, member: int, piece: Piece, delivered: Delivered) -> None:
+        """Count rows that break a promise; or let the first be an error."""
+        state, spec, data = self.state, self.state.spec, piece.data()
+        at = np.arange(data.num_rows) if piece.marked is None else np.flatnonzero(~piece.marked)
 
         def present(classes: Classes, keys: Keys) -> Array:
-            there = View.of_table(spec, state.tables[number], np.zeros(BUCKETS, np.bool_))
-            known = state.promises.of[number].sets.get(classes)
+            there = View.of_table(spec, state.tables[member], np.zeros(BUCKETS, np.bool_))
+            known = state.promises.of[member].sets.get(classes)
             found = there.has(spec, classes, keys)
             return found if known is None else found | known.contains(keys)
 
-        broken = delivered.broken(state.promises, said, at, piece.data_numbers(), present)
-        counts.promised += Promised(broken=len({int(row) for rows in broken.values() for row in rows}))
-        if broken and verify == "fail":
+        broken = delivered.broken(state.promises, self._said, at, piece.data_numbers(), present)
+        self.counts.promised += Promised(broken=len({int(row) for rows in broken.values() for row in rows}))
+        if broken and self.plan.verify == "fail":
             name, rows = min(broken.items(), key=lambda entry: int(entry[1][0]))
             raise PromiseError(
-                f"source '{spec.sources[input.source].alias}' broke a promise: {_NO_MORE[name]}. The row is "
-                f"{data.slice(int(rows[0]), 1).to_pylist()[0]}. Set verifyConstraints to 'count' to go on regardless, "
-                "or mend the source; results with rows that have left the state would be missing"
+                f"source '{spec.sources[spec.inputs[member].source].alias}' broke a promise: {_NO_MORE[name]}. The row "
+                f"is {data.slice(int(rows[0]), 1).to_pylist()[0]}. Set verifyConstraints to 'count' to go on "
+                "regardless, or mend the source; results with rows that have left the state would be missing"
             )
-    return Arriving(number, data, said, delivered)
+
+    # --- disk work -------------------------------------------------------------------------------------------
+
+    def after_pass(self, buckets: Iterable[int]) -> None:
+        purge.after_pass(self.state, self.draft.store, buckets, self.plan, self.counts)
+
+    def waits_for_pass(self) -> bool:
+        return purge.is_held_up(self.state)
+
+    def tidy(self, has_time: bool) -> None:
+        if self.waits_for_pass():
+            self.state.promises.held = 0  # nothing is pending any more
+        if has_time and (buckets := purge.to_look_at(self.state)):
+            self.draft.save(self.state)
+            self.after_pass(buckets)
+
+    # --- the end of a batch ----------------------------------------------------------------------------------
+
+    def punctuations(self, slots: Slots, last: bool) -> Iterator[pa.RecordBatch]:
+        """What has become known about results that do not come any more, since punctuations were last emitted."""
+        if not self.state.spec.gives_punctuations:
+            return
+        if last and purge.is_pending(self.state):
+            self._sweep()
+        known, self.state.promises.to_emit = self.state.promises.to_emit, []
+        yield from told(self.state.spec, known, slots)
+
+    def report(self) -> Report:
+        return Report(purge_pending=purge.is_pending(self.state))
 
 
 def by_order(input: InputSpec, verify: str) -> bool:
     """Whether what an input promises shows only in all its rows, one after the other: not in those of one task."""
     return bool(input.clustered) or input.ordered is not None or (input.promising and verify != "off")
-
-
-def awaited(state: OperatorState, piece: Piece) -> Array | None:
-    """Which rows of a piece another input waits for: it has promised their keys, and is not done with them.
-
-    None where none waits, or where the order of the rows is what their input promises. Punctuations are not awaited.
-    """
-    number, promises = piece.input, state.promises
-    input = state.spec.inputs[number]
-    waiting = [n for n, promise in enumerate(promises.of) if n != number and promise.sets]
-    if not waiting or input.clustered or input.ordered:
-        return None
-    found = Delivered(state.spec, number, piece.data(), ALL_SLOTS).awaited(promises, waiting)
-    if piece.marked is None:
-        return found
-    out = np.zeros(piece.rows.num_rows, np.bool_)
-    out[~piece.marked] = found
-    return out
 
 
 def told(spec: JoinSpec, what: Sequence[tuple[Classes, KeySet]], slots: Slots) -> Iterator[pa.RecordBatch]:

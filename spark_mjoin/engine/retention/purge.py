@@ -32,7 +32,7 @@ from collections.abc import Iterable, Sequence
 import numpy as np
 import pyarrow as pa
 
-from spark_mjoin.counts import BatchCounts, Dropped, Promised
+from spark_mjoin.counts import BatchCounts, Promised, Reason
 from spark_mjoin.engine.disk import Part
 from spark_mjoin.join.completion import Completion, View
 from spark_mjoin.model import LAZY, Array, JoinSpec, Purging
@@ -76,10 +76,10 @@ def drops(state: OperatorState, number: int, start: int) -> Array | None:
     return gone if gone.any() else None
 
 
-def drop_last(state: OperatorState, number: int, start: int, gone: Array, counts: BatchCounts) -> None:
+def drop_last(state: OperatorState, number: int, start: int, gone: Array) -> None:
     """Forget rows of the last that have come."""
     _note_unique(state, number, start, gone)
-    counts.dropped += Dropped(unmatched=state.drop_last(number, start, gone))
+    state.depart(number, gone, Reason.UNMATCHED)
 
 
 def is_due(state: OperatorState, plan: Purging) -> bool:
@@ -133,9 +133,9 @@ def sweep(state: OperatorState, plan: Purging, counts: BatchCounts, all_of_them:
                 saved = leaves.copy()
                 saved[state.saved[number] :] = False
                 keys = chosen(views[number].joint(_all_classes(state.spec, number)), saved)
-                state.purged[number].add(distinct(keys), state.residency.events)
+                state.departed.purged[number].add(distinct(keys), state.residency.events)
                 _note_unique(state, number, 0, leaves)
-                counts.dropped += Dropped(purged=state.drop(number, leaves))
+                state.depart(number, leaves, Reason.PURGED)
                 counts.purging.moves += state.tables[number].rows
         views = _views(state)
     rows = sum(table.rows for table in state.tables)
@@ -179,10 +179,10 @@ def after_pass(
         keys = distinct(chosen(view.joint(_all_classes(state.spec, number)), leaves))
         on_disk = np.bincount(view.buckets[leaves & flushed], minlength=BUCKETS)
         state.residency.events += 1
-        state.purged[number].add(keys, state.residency.events)
+        state.departed.purged[number].add(keys, state.residency.events)
         _promise_unique(state, number, view, leaves)
         gone = among(state.tables[number].joint_keys(), keys)
-        counts.dropped += Dropped(purged=state.drop(number, gone, on_disk))
+        state.depart(number, gone, Reason.PURGED, on_disk)
         views[number] = _without(view, leaves)
     gather(state, views)
     _forget(state, plan, views, counts)
@@ -288,14 +288,14 @@ def gather(state: OperatorState, views: Sequence[View]) -> None:
         if told:
             promises.add_given(classes, told)
             if not (told.is_all and promises.end_given):
-                state.told.append((classes, told))
+                promises.to_emit.append((classes, told))
             promises.end_given |= told.is_all
     if not promises.end_given and any(
         promise.ended and not view.rows and not view.unseen.any()
         for promise, view in zip(promises.of, views, strict=True)
     ):
         promises.end_given = True
-        state.told.append(((), promises.empty(())))
+        promises.to_emit.append(((), promises.empty(())))
 
 
 def _not_told(promises: Promises, classes: Classes, members: Sequence[int]) -> KeySet:

@@ -1,60 +1,74 @@
-"""Keeping to the memory budget without a disk: windows get shorter, or, where there are none, rows only pass by.
+"""Keeping to the memory without a disk, where there are windows: they get shorter.
 
-    memory  |--- rows of a, its share ---|--- rows of b, its share ---|     full: the oldest rows go, of the inputs that
-                                                                            have more than their share
+    memory  |--- rows of a, its share ---|--- rows of b, its share ---|     full: the oldest rows are dropped, of the
+                                                                            inputs that have more than their share
 
 The driver says which part of the memory each input gets (driver.allocation); it is in the offset. As long as there is
 room, nobody has to keep to it. When there is none, expired rows go first, then the oldest by event time or number of
-every input that has more than its part, down to SHRINK_TO of the memory. What an input leaves goes to those with the
-larger parts. So the effective window of an input is what was left to it: a combination is a result if and only if it is
-one by its windows, and all its rows are still there when the last of them arrives.
+every input that has more than its part, down to SHRINK_TO of the memory. What an input does not need goes to those with
+the larger parts. So the effective window of an input is what was left to it: a combination is a result if and only if
+it is one by its windows, and all its rows are still there when the last of them arrives.
 
 Sizes are accounted, so a replay drops the same rows; what was dropped is a rule (state.progress), so a state that is
 loaded leaves out the same ones. The memory is exceeded by one arriving batch at the most.
-
-Without windows no row is worth less than another, and dropping rows would cost more than it gives: what is there stays,
-and what comes when it is full meets it and is not kept (`fits`, `arrival.passing`).
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
 
 import numpy as np
 
-from spark_mjoin.counts import BatchCounts, Dropped
-from spark_mjoin.engine.retention import expiry
-from spark_mjoin.model import Room
+from spark_mjoin.counts import Reason
+from spark_mjoin.engine.retention.protocol import Report
+from spark_mjoin.engine.retention.windows import Windows, drop
+from spark_mjoin.engine.sampling import Sampler
+from spark_mjoin.join.bound import EMIT_FIRST, EmitFirst
 from spark_mjoin.state.buckets import BUCKETS
 from spark_mjoin.state.operator import OperatorState
-from spark_mjoin.state.partition import PartitionState
-from spark_mjoin.state.table import indexes_bytes
 
 SHRINK_TO = 0.9  # of the memory
 
 
-def is_full(state: PartitionState, room: Room) -> bool:
-    return state.nbytes() > room.memory_bytes
+@dataclass(frozen=True)
+class Shrinking(Windows):
+    """Windows that give way when memory is full."""
+
+    memory_bytes: int
+    parts: Sequence[float]  # of the memory, that each input gets
+    sampler: Sampler
+
+    def begin(self, side_by_side: Sequence[int]) -> None:
+        super().begin(side_by_side)
+        if self._is_full():  # there was more memory before
+            self._shrink()
+
+    def leave(self, full: bool) -> Iterator[EmitFirst]:
+        yield from super().leave(full or self._is_full())
+        if self._is_full():
+            yield EMIT_FIRST
+            self._shrink()
+
+    def report(self) -> Report:
+        return replace(super().report(), windows=tuple(effective(self.state)))
+
+    def _is_full(self) -> bool:
+        return self.state.nbytes() > self.memory_bytes
+
+    def _shrink(self) -> None:
+        self.sampler.begin()
+        make_room(self.state, self.memory_bytes, self.parts)
 
 
-def fits(state: PartitionState, operator: OperatorState, number: int, rows: int, room: Room) -> bool:
-    """Whether so many rows more of an input would fit, if they are like those that are there."""
-    table = operator.tables[number]
-    more = (
-        rows * table.row_bytes() + indexes_bytes(table.spec, table.rows + rows) - indexes_bytes(table.spec, table.rows)
-    )
-    return state.nbytes() + more <= room.memory_bytes
-
-
-def make_room(state: OperatorState, room: Room, counts: BatchCounts) -> None:
-    """Let the oldest rows go until the rest is below its limit."""
-    assert room.parts is not None
-    limit = SHRINK_TO * room.memory_bytes
+def make_room(state: OperatorState, memory_bytes: int, parts: Sequence[float]) -> None:
+    """Drop the oldest rows until the rest is below its limit."""
+    limit = SHRINK_TO * memory_bytes
     while state.nbytes() > limit and any(table.rows for table in state.tables):
         held = [table.nbytes() for table in state.tables]
-        for number, kept in enumerate(divided(held, room.parts, limit)):
+        for number, kept in enumerate(divided(held, parts, limit)):
             if kept < held[number]:
-                _shorten(state, number, kept / held[number], counts)
+                _shorten(state, number, kept / held[number])
 
 
 def divided(held: Sequence[int], parts: Sequence[float], limit: float) -> list[float]:
@@ -68,15 +82,15 @@ def divided(held: Sequence[int], parts: Sequence[float], limit: float) -> list[f
     return out
 
 
-def _shorten(state: OperatorState, number: int, kept: float, counts: BatchCounts) -> None:
-    """Let the oldest rows of an input go, so that this part of them is left, or less."""
+def _shorten(state: OperatorState, number: int, kept: float) -> None:
+    """Drop the oldest rows of an input, so that this part of them is left, or less."""
     window, table = state.spec.inputs[number].window, state.tables[number]
     assert window is not None, "only inputs with windows are shortened"
     positions = table.position(window.position)
     gone = max(1, int(np.ceil((1 - kept) * positions.size)))
     last = int(np.partition(positions, gone - 1)[gone - 1])
     state.progress.shorten(number, last)
-    counts.dropped += Dropped(shrunk=expiry.drop(state, number, np.arange(BUCKETS), last))
+    drop(state, number, np.arange(BUCKETS), last, Reason.SHRUNK)
     if state.sample is not None:
         sampled = state.sample.tables[number]
         at = sampled.position(state.sample.window(number).position)

@@ -1,7 +1,7 @@
 """CSV in the dialects of Spark's options.
 
-- With a header, columns go by name whatever their order (Spark's enforceSchema=true goes by position, which turns a
-  reordered file into wrong data); without one, by position. Rows with too few or too many fields are errors.
+- With a header, columns are found by name in any order; without one, by position. (Spark's enforceSchema=true finds
+  them by position, which turns a reordered file into wrong data.) Rows with too few or too many fields are errors.
 - Line breaks inside quotes are part of the value, and a quote that is never closed is an error. A quote inside quotes
   is doubled; a backslash is an ordinary character unless `escape` says otherwise.
 - `nullValue` is NULL, quoted or not, and so is an empty field; `""` is the empty string only where `nullValue` is
@@ -173,7 +173,7 @@ class Csv:
             )
 
     def _check_blanks(self, present: Sequence[str], columns: Sequence[str], names: Sequence[str | None]) -> None:
-        """`k, s` in a header names ' s': the column would be NULL, and nobody would know why."""
+        """`k, s` in a header names ' s': the column would silently be NULL."""
         stripped = {name.strip().casefold(): name for name in present}
         for column, name in zip(columns, names, strict=True):
             if name is None and column.casefold() in stripped:
