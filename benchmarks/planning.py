@@ -27,6 +27,7 @@ from pyspark.sql.streaming.datasource import ReadMaxRows
 from spark_mjoin.doors.datasource import MJoinDataSource
 from spark_mjoin.state import checked_json
 from spark_mjoin.state.manifest import Manifest, Manifests, manifest_name
+from spark_mjoin.state.routing import Routing
 
 MOST_MS = 100.0
 ALIASES = "abc"
@@ -98,7 +99,7 @@ def publish(state: Path, offset: dict[str, Any], committed: Manifest, partitions
     text = replace(committed, version=offset["version"], positions=offset["positions"]).text()
     contents = checked_json.with_checksum(text)
     for partition in range(partitions):
-        place = state / offset["query"] / f"partition-{partition}"
+        place = state / offset["query"] / Routing(partitions).directory(partition)
         place.mkdir(parents=True, exist_ok=True)
         (place / manifest_name(offset["version"])).write_bytes(contents)
 
@@ -117,7 +118,7 @@ def main(arguments: Sequence[str]) -> int:
     for kind in KINDS:
         with tempfile.TemporaryDirectory() as state:
             first, *others = measure(Path(state), kind, given.partitions, given.batches, clock=clock)
-            sizes = [path.stat().st_size for path in Path(state).glob("all/*/partition-0/version-*")]
+            sizes = [path.stat().st_size for path in Path(state).glob("all/*/partition-0-*/version-*")]
         warm, reported = (
             statistics.median(times.planned for times in others if (times.reported is None) == alone)
             for alone in (True, False)

@@ -122,6 +122,7 @@ class Done(Summed):
     rows_waited: int = 0  # that other rows of their input overtook
     peak_bytes: int = 0  # the most bytes at any time
     cache_hits: int = 0  # 1 when the worker had the state that the batch needs
+    rows_taken_over: int = 0  # from the partitions that there were before, when their number has changed
 
 
 @dataclass(frozen=True)
@@ -179,6 +180,7 @@ class BatchCounts:
     rows_waited: int = 0
     peak_bytes: int = 0
     cache_hits: int = 0
+    taken_over: int = 0
     held: Held = Held()  # when the batch ends
     standing: Standing = Standing()
 
@@ -220,4 +222,5 @@ class BatchCounts:
             self.rows_waited,
             self.peak_bytes,
             self.cache_hits,
+            self.taken_over,
         )

@@ -50,6 +50,7 @@ _DONE: dict[str, Callable[[Done], int]] = {
     "promisesForgotten": lambda done: done.promised.forgotten,
     "rowsWaited": lambda done: done.rows_waited,
     "stateCacheHits": lambda done: done.cache_hits,
+    "rowsTakenOver": lambda done: done.rows_taken_over,
 }
 _SUMMED: dict[str, Callable[[Manifest], int]] = {
     "memoryToMemoryTimeMs": lambda manifest: manifest.taken.memory_to_memory_ms,

@@ -16,6 +16,7 @@ from typing import Any
 
 from spark_mjoin.model import Access, DiskWork, Expiry, Purging, Room, Schedule, Settings, Tree
 from spark_mjoin.query import tree as trees
+from spark_mjoin.state.routing import ALONE, Routing
 
 Orders = tuple[tuple[tuple[int, ...] | None, ...], ...]  # per operator and member, the members that it probes
 
@@ -70,6 +71,8 @@ class Plan:
     room: Room | None = None  # None: no limit, or that of `overflow`
     schedule: Schedule = Schedule()
     alike_since: int = 0  # the first version whose batch, and all since, had these watermarks and this admission
+    routing: Routing = ALONE  # how rows are divided among partitions
+    emits_pending: bool = False  # the batch emits all that is pending, however long it takes
 
     def after(self, before: Plan, version: int) -> Plan:
         """This plan, as the plan of the batch that makes `version` and follows one with the plan `before`."""
@@ -110,6 +113,10 @@ class Plan:
             out["schedule"] = dict(vars(self.schedule))
         if self.alike_since:
             out["alikeSince"] = self.alike_since
+        if self.routing != ALONE:
+            out["routing"] = self.routing.to_json()
+        if self.emits_pending:
+            out["emitsPending"] = True
         return out
 
     @staticmethod
@@ -125,6 +132,8 @@ class Plan:
             _room(body["room"]) if "room" in body else None,
             _schedule(body["schedule"]) if "schedule" in body else Schedule(),
             body.get("alikeSince", 0),
+            Routing.from_json(body["routing"]) if "routing" in body else ALONE,
+            body.get("emitsPending", False),
         )
 
 

@@ -8,6 +8,7 @@ from typing import Protocol
 
 from spark_mjoin.model import JoinSpec, Position, Range
 from spark_mjoin.plan import Plan
+from spark_mjoin.state.routing import Routing, Slots
 
 
 class Ledger(Protocol):
@@ -49,7 +50,6 @@ class PartitionTask:
 
     spec: JoinSpec
     partition: int
-    partitions: int
     ledger: Ledger
     start: Mapping[str, Position]  # source alias -> position at the version that the task starts from
     end: Mapping[str, Position]
@@ -57,3 +57,12 @@ class PartitionTask:
     location: str | None = field(default=None, repr=False)  # of the query's state; None: a batch read, which keeps none
     memory_bytes: int | None = None  # the partition's budget where exceeding it is an error
     compression: str | None = None  # of segments
+
+    @property
+    def routing(self) -> Routing:
+        return self.ledger.plan.routing
+
+    @property
+    def slots(self) -> Slots:
+        """That the partition owns."""
+        return self.routing.slots(self.partition)

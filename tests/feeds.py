@@ -19,7 +19,7 @@ from spark_mjoin.join.expressions import evaluate, holds
 from spark_mjoin.join.keys import encode
 from spark_mjoin.model import Array, JoinSpec, Position
 from spark_mjoin.state.columns import hash_array
-from spark_mjoin.state.routing import Routing, of_hashes, of_numbers
+from spark_mjoin.state.routing import of_hashes, of_numbers
 from spark_mjoin.task import PartitionTask
 
 ALL_ROWS, OWN_ROWS = "all rows", "own rows"
@@ -46,7 +46,7 @@ class OwnRows:
             yield piece if whole else self._own(piece)
 
     def _own(self, piece: Piece) -> Piece:
-        owners = Routing(self.task.partitions).partition_of(slots_of(self.task.spec, piece))
+        owners = self.task.routing.partition_of(slots_of(self.task.spec, piece))
         mine = owners == self.task.partition
         if piece.marked is not None:
             mine |= piece.marked

@@ -5,6 +5,7 @@ Faults are data: a schedule says what happens at each batch.
     OK        the batch runs to its end
     CRASH     the batch runs to its end, then everything in memory is lost before Spark records it: it is run again
     TORN      as CRASH, but the tasks are cut off after their first result
+    PARTLY    as CRASH, but every other task has not begun
     TWICE     Spark reads the batch twice, as two actions in one foreachBatch do; only one reading counts
     ABANDONED nothing asks for the batch's rows: no task is run, and Spark goes on
     LIMITED   a downstream LIMIT is content with the first rows: tasks are cut off, and Spark goes on
@@ -16,7 +17,7 @@ import uuid
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from itertools import islice
+from itertools import cycle, islice, repeat
 from pathlib import Path
 from typing import Any
 
@@ -35,6 +36,7 @@ from tests.feeds import ALL_ROWS, OWN_ROWS, feed_of
 from tests.scripted import SCRIPTS
 
 OK, CRASH, TORN, TWICE, ABANDONED, LIMITED = "ok", "crash", "torn", "twice", "abandoned", "limited"
+PARTLY = "partly"
 
 Rows = Counter[tuple[object, ...]]
 
@@ -111,23 +113,49 @@ def scripted(scripts: Mapping[str, list[pa.Table]], query: str, **options: str) 
     return {"query": query, **options}
 
 
+_partitions: Sequence[int] = ()  # of queries that are started again, where they change
+
+
+@contextmanager
+def rescaled(partitions: Sequence[int]) -> Iterator[None]:
+    """While this lasts, queries are started anew before every batch, with these numbers of partitions in turn."""
+    global _partitions
+    before, _partitions = _partitions, partitions
+    try:
+        yield
+    finally:
+        _partitions = before
+
+
+def is_rescaled() -> bool:
+    return bool(_partitions)
+
+
+def starts(options: Mapping[str, str]) -> Iterator[MJoinStreamReader]:
+    """A fresh reader whenever a query starts."""
+    for number in cycle(_partitions) if _partitions else repeat(None):
+        yield reader(options if number is None else {**options, "partitions": str(number)})
+
+
 def run(options: Mapping[str, str], state: Path, schedule: Sequence[str] = ()) -> list[pa.Table]:
     """The results of every batch, until the sources have nothing more."""
     options = {"stateLocation": str(state), **options}
-    current = reader(options)
+    readers = starts(options)
+    current = next(readers)
     start = current.initialOffset()
     results = []
     while True:
+        current = next(readers) if is_rescaled() and results else current
         end = current.latestOffset(start, ReadAllAvailable())
         if end == start:
             return results
         fault = schedule[len(results)] if len(results) < len(schedule) else OK
-        if fault in (CRASH, TORN, LIMITED):
-            for partition in current.partitions(start, end):
-                consume(current.read(partition), None if fault == CRASH else 1)
-        if fault in (CRASH, TORN):
+        if fault in (CRASH, TORN, LIMITED, PARTLY):
+            for partition in current.partitions(start, end)[:: 2 if fault == PARTLY else 1]:
+                consume(current.read(partition), None if fault in (CRASH, PARTLY) else 1)
+        if fault in (CRASH, TORN, PARTLY):
             cache.of_worker().clear()
-            current = reader(options)
+            current = next(readers)
             if start["version"] == 0:
                 start = current.initialOffset()
         readings = {TWICE: 2, ABANDONED: 0, LIMITED: 0}.get(fault, 1)

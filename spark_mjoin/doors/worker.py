@@ -92,6 +92,6 @@ class _Replaced(AccumulatorParam[dict[str, int]]):
 def report_to_jar(task: PartitionTask) -> None:
     """At the end of a task: what its partition has committed, for the scan node in the Spark UI."""
     assert task.location is not None
-    manifest = Manifests(task.location, task.partition).manifest(task.ledger.next_version)
+    manifest = Manifests(task.location, task.partition, task.routing).manifest(task.ledger.next_version)
     counted = metrics.summable(metrics.report([manifest], [i.alias for i in task.spec.inputs]))
     _deserialize_accumulator(TASK_REPORT, {}, _Replaced()).add(counted)

@@ -8,6 +8,7 @@ from functools import cached_property
 
 from spark_mjoin.state.directory import Directory
 from spark_mjoin.state.manifest import Manifest, Manifests
+from spark_mjoin.state.routing import Routing
 
 
 @dataclass(frozen=True)
@@ -19,10 +20,10 @@ class Committed:
     stores: tuple[Manifests, ...]
 
     @staticmethod
-    def read(location: str, partitions: int, version: int) -> Committed:
+    def read(location: str, routing: Routing, version: int) -> Committed:
         """Of the query whose state is at a location. Partitions whose task did not finish are behind."""
         query = Directory(location)
-        stores = tuple(Manifests(query, partition) for partition in range(partitions))
+        stores = tuple(Manifests(query, partition, routing) for partition in range(routing.partitions))
         return Committed(version, tuple(store.newest(version) for store in stores), stores)
 
     @cached_property

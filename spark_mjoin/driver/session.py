@@ -26,7 +26,7 @@ from functools import cache
 import pyarrow as pa
 
 from spark_mjoin import filesystem, metrics
-from spark_mjoin.driver import access, scheduling, watermarks
+from spark_mjoin.driver import access, rescaling, scheduling, watermarks
 from spark_mjoin.driver.admission import DelayLimit, Parts, least_fractions
 from spark_mjoin.driver.allocation import Flexible, decide
 from spark_mjoin.driver.calibrate import calibrated
@@ -43,6 +43,7 @@ from spark_mjoin.query.fingerprint import describe, differences
 from spark_mjoin.redaction import Secrets, public, public_value
 from spark_mjoin.sources.memory_log import MemoryLog
 from spark_mjoin.state import meaning
+from spark_mjoin.state.routing import Routing
 from spark_mjoin.state.source_log import DurableLog
 from spark_mjoin.task import PartitionTask, Step
 
@@ -98,7 +99,6 @@ def _tasks(spec: JoinSpec, settings: Settings, work: _Work, steps: Sequence[Step
         PartitionTask(
             spec,
             partition,
-            settings.partitions,
             step,
             work.start,
             work.end,
@@ -127,6 +127,7 @@ def batch_tasks(spec: JoinSpec, settings: Settings) -> list[PartitionTask]:
         expiry=Expiry((None,) * inputs) if spec.windowed else None,
         purging=purging(spec, settings),
         schedule=scheduling.choose(spec, settings).schedule,
+        routing=Routing(settings.partitions),
     )
     steps = [Step(0, 1, plan.for_partition(p)) for p in range(settings.partitions)]
     return _tasks(spec, settings, _Work(start, end, intake.ranges(start, end, logs)), steps)
@@ -157,6 +158,7 @@ class Session:
         self._newest: Point | None = None  # the end of the newest batch whose tasks were asked for
         self._reported = True  # that batch
         self._complete: tuple[str, Committed] | None = None  # by query, the newest that every partition has committed
+        self._settled: Routing | None = None  # before which nothing is left
 
     @property
     def is_limited(self) -> bool:
@@ -193,24 +195,46 @@ class Session:
         purges = not moving and self._has_time_to_purge(start, committed)
         if not (moving or purges or self._may_have_disk_work(committed)):
             return start
-        planned = self._plan(start, committed, moving, bool(moving) or purges)
+        division = rescaling.divide(self.spec, self.settings.partitions, start.version, start.plan.routing, committed)
+        if division.emits_pending:
+            moving, positions = [], start.positions
+        settings = self._settings(division.routing)
+        self.planner.settings = settings
+        planned = self._plan(start, committed, moving, bool(moving) or purges or division.emits_pending)
         overflow = planned.plan.overflow
         for waiting in overflow.waiting if overflow else ():
             positions = {**positions, waiting: start.positions[waiting]}
         moved = _moved(start.positions, positions)
-        if not (moved or planned.has_disk_work or purges):
+        if not (moved or planned.has_disk_work or purges or division.emits_pending):
             return start
-        for reason in planned.reasons:
+        for reason in (*planned.reasons, *filter(None, [division.reason])):
             log.info("%s", reason)
-        admission, room = self._admission(start, committed)
+        self._remove_older(start, committed)
+        if overflow is not None and (division.emits_pending or division.routing != start.plan.routing):
+            overflow = replace(overflow, work=())  # all of it is done, or none is left
+        admission, room = self._admission(start, committed, settings)
         plan = replace(
             planned.plan,
+            overflow=overflow,
             expiry=self._expiry(start.plan, committed(), moved) if self.spec.windowed else None,
-            purging=purging(self.spec, self.settings),
+            purging=purging(self.spec, settings),
             admission=admission,
             room=room,
+            routing=division.routing,
+            emits_pending=division.emits_pending,
         )
         return Point(start.query, start.version + 1, positions, plan.after(start.plan, start.version + 1))
+
+    def _settings(self, routing: Routing) -> Settings:
+        """The settings of a batch: what a partition may have depends on how many there are."""
+        return replace(self.settings, partitions=routing.partitions)
+
+    def _remove_older(self, at: Point, committed: Reading) -> None:
+        """Remove what was there before the number of partitions last changed, if nobody needs it any more."""
+        routing = at.plan.routing
+        if routing != self._settled and rescaling.is_settled(routing, committed()):
+            rescaling.remove_older(self.location(at), routing)
+            self._settled = routing
 
     def _may_have_disk_work(self, committed: Reading) -> bool:
         """Whether there may be disk work left: with a budget, or where a query resumes that had one before."""
@@ -250,9 +274,9 @@ class Session:
             marks = watermarks.advance(spec, marks, watermarks.newest(seen), idle)
         return Expiry(marks, settings.expiry == "active" or settings.overflow == "fail")
 
-    def _admission(self, start: Point, committed: Reading) -> tuple[Parts | None, Room | None]:
+    def _admission(self, start: Point, committed: Reading, settings: Settings) -> tuple[Parts | None, Room | None]:
         """How much of each input the next batch admits, and how it keeps within its memory without evicting rows."""
-        before, settings, everything = start.plan, self.settings, (WHOLE,) * len(self.spec.inputs)
+        before, everything = start.plan, (WHOLE,) * len(self.spec.inputs)
         memory, sheds = room_of(settings), settings.overflow == "shed" or settings.max_delay is not None
         if before.admission is None and before.room is None and memory is None and not sheds:
             return None, None
@@ -295,11 +319,13 @@ class Session:
         # After a crash in the first batch Spark makes up a new initial offset; the state knows the true one.
         begin = start.positions if start.version else meaning.initial_positions(location)
         ranges = self._intake.ranges(begin, end.positions, logs)
+        routing, before = end.plan.routing, None if start.plan.routing != end.plan.routing else start.plan
         steps = [
-            Step(start.version, end.version, end.plan.for_partition(p), start.plan.for_partition(p))
-            for p in range(self.settings.partitions)
+            Step(start.version, end.version, end.plan.for_partition(p), before and before.for_partition(p))
+            for p in range(routing.partitions)
         ]
-        return _tasks(self.spec, self.settings, _Work(begin, end.positions, ranges, location), steps)
+        work = _Work(begin, end.positions, ranges, location)
+        return _tasks(self.spec, self._settings(routing), work, steps)
 
     # --- what it has done ------------------------------------------------------------------------------------
 
@@ -331,7 +357,7 @@ class Session:
             query, known = self._complete
             if (query, known.version) == (at.query, at.version):
                 return known
-        found = Committed.read(self.location(at), self.settings.partitions, at.version)
+        found = Committed.read(self.location(at), at.plan.routing, at.version)
         if found.is_complete:
             self._complete = at.query, found
         return found
@@ -345,7 +371,7 @@ class Session:
         """The sources' logs of the query that a point belongs to, after checking that its state means the same."""
         if at.query not in self._logs:
             location = self.location(at)
-            description = describe(self.spec, self.settings.partitions)
+            description = describe(self.spec)
             if at.version == 0:
                 meaning.record(location, description, at.positions, uuid.uuid4().hex)
             meaning.refuse(differences(meaning.description(location), description))

@@ -32,7 +32,7 @@ from spark_mjoin.join.windows import Windows
 from spark_mjoin.model import WHOLE, Array, Col, InputSpec, JoinSpec
 from spark_mjoin.state.admitted import sampled
 from spark_mjoin.state.buckets import BUCKETS
-from spark_mjoin.state.columns import hash_array
+from spark_mjoin.state.columns import rows_in
 from spark_mjoin.state.operator import OperatorState
 from spark_mjoin.state.routing import ALL_SLOTS, Slots, of_numbers
 
@@ -181,5 +181,5 @@ def _in_slots(spec: JoinSpec, number: int, arrays: list[pa.Array], slots: Slots)
         return arrays
     star = spec.star_class
     assert star is not None, "only a join with a key common to all inputs has partitions"
-    rows = pa.array(slots.select(hash_array(arrays[dict(spec.inputs[number].keys)[star]])))
+    rows = pa.array(rows_in(slots, arrays[dict(spec.inputs[number].keys)[star]]))
     return [array.take(rows) for array in arrays]

@@ -21,7 +21,7 @@ from tempfile import TemporaryDirectory
 import pyarrow as pa
 
 from spark_mjoin.counts import BatchCounts, Recall, Standing
-from spark_mjoin.engine import loading, schedule
+from spark_mjoin.engine import loading, schedule, takeover
 from spark_mjoin.engine.cache import StateCache
 from spark_mjoin.engine.feed import Feed, Piece
 from spark_mjoin.engine.overflow import Limit
@@ -34,7 +34,6 @@ from spark_mjoin.model import IN_STEP, WHOLE, JoinSpec, Position
 from spark_mjoin.plan import Plan
 from spark_mjoin.query.tree import layout, single
 from spark_mjoin.state.partition import PartitionState
-from spark_mjoin.state.routing import Routing, Slots
 from spark_mjoin.state.store import Draft, StateStore
 from spark_mjoin.task import PartitionTask
 
@@ -47,7 +46,7 @@ def run(task: PartitionTask, feed: Feed, attempt: str, cache: StateCache) -> Ite
         counts = _counts(task)
         try:
             held = cache.held(task)
-            state = _load(task, feed, store, attempt, cache)
+            state = _load(task, feed, store, attempt, cache, counts)
             counts.cache_hits = int(state is held)
             batch = _begin(task, state, task.ledger.plan, store.draft(task.ledger.next_version, attempt), counts)
             yield from _advance(task, feed, batch)
@@ -73,10 +72,10 @@ def _begin(task: PartitionTask, state: PartitionState, plan: Plan, draft: Draft,
 def _store(task: PartitionTask) -> Iterator[StateStore]:
     """The partition's store; a batch read has one for the time that it runs, should it have to spill."""
     if task.location is not None:
-        yield StateStore(task.location, task.partition, task.compression)
+        yield StateStore(task.location, task.partition, task.compression, task.routing)
         return
     with TemporaryDirectory(prefix="mjoin-") as directory:
-        yield StateStore(directory, task.partition, task.compression)
+        yield StateStore(directory, task.partition, task.compression, task.routing)
 
 
 def _advance(task: PartitionTask, feed: Feed, batch: Pipeline) -> Iterator[pa.RecordBatch]:
@@ -86,14 +85,16 @@ def _advance(task: PartitionTask, feed: Feed, batch: Pipeline) -> Iterator[pa.Re
         yield from replan(batch, task.spec, plan.tree)
     in_step = plan.schedule.streams == IN_STEP
     counted = [feed.count(number) for number in range(len(task.spec.inputs))] if in_step else []
-    yield from batch.arrivals(_arriving(task.spec, feed, batch, counted), slots_of(task), counted)
+    yield from batch.arrivals(_arriving(task.spec, feed, batch, counted), task.slots, counted)
     last = task.location is None  # a batch read, after which nothing comes
     if last:
         yield from batch.emit_pending()
     elif plan.overflow is not None:
+        if plan.emits_pending:
+            yield from batch.emit_pending()
         yield from batch.planned_work(plan.overflow.work_of(task.partition))
         yield from batch.tidy_disk()
-    yield from batch.retention.punctuations(slots_of(task), last)
+    yield from batch.retention.punctuations(task.slots, last)
 
 
 def _arriving(spec: JoinSpec, feed: Feed, batch: Pipeline, rows: Sequence[int]) -> Iterator[Piece]:
@@ -101,11 +102,6 @@ def _arriving(spec: JoinSpec, feed: Feed, batch: Pipeline, rows: Sequence[int]) 
     inputs = [feed.read(number, before) for number, before in enumerate(batch.state.delivered())]
     turns = Turns(batch.plan.schedule, inputs, batch.draft.version, schedule.clusters(spec), rows)
     return batch.taking_turns(turns)
-
-
-def slots_of(task: PartitionTask) -> Slots:
-    """The slots that a task's partition owns."""
-    return Routing(task.partitions).slots(task.partition)
 
 
 def _commit(batch: Pipeline, positions: Mapping[str, Position], feed: Feed) -> bool:
@@ -143,15 +139,17 @@ def _sampled(task: PartitionTask) -> JoinSpec | None:
     return None if task.location is None else layout(task.spec, single(len(task.spec.inputs)))[0].spec
 
 
-def _load(task: PartitionTask, feed: Feed, store: StateStore, attempt: str, cache: StateCache) -> PartitionState:
+def _load(
+    task: PartitionTask, feed: Feed, store: StateStore, attempt: str, cache: StateCache, counts: BatchCounts
+) -> PartitionState:
     """The state that a task starts from: out of the cache, the store, or both, or made anew from input."""
     tree, plan = task.ledger.plan.tree, task.ledger.plan.overflow
     if task.location is None:
         return PartitionState.empty(tree, layout(task.spec, tree), task.start, tracked=plan is not None)
     state = cache.take(task)
-    if task.ledger.version and not store.has(task.ledger.version):
+    if task.ledger.version >= task.routing.since and not store.has(task.ledger.version):
         state = _rebuild(task, feed, state, store, attempt)
-    state = loading.newest(task, task.ledger.plan, state, store)
+    state = _resumed(task, task.ledger.plan, state, store.draft(task.ledger.next_version, attempt), counts)
     if not loading.is_before(state, task):
         raise StateError(
             f"state version {task.ledger.version} in {store.directory.location} was made from other input than "
@@ -159,6 +157,18 @@ def _load(task: PartitionTask, feed: Feed, store: StateStore, attempt: str, cach
             "with a new checkpoint"
         )
     return state
+
+
+def _resumed(
+    task: PartitionTask, plan: Plan, state: PartitionState | None, draft: Draft, counts: BatchCounts
+) -> PartitionState:
+    """The newest state of a partition, for a batch with this plan; where it has none yet, what it takes over."""
+    found = loading.newest(task, plan, state, draft.store)
+    if found is None:
+        started = time.perf_counter()
+        found = takeover.take_over(task, plan, draft, counts)
+        counts.disk_to_disk.seconds += time.perf_counter() - started
+    return found
 
 
 def _rebuild(
@@ -178,16 +188,17 @@ def _rebuild(
     late under earlier ones, which are lower.
     """
     plan = task.ledger.plan_before or Plan(task.ledger.plan.tree)
-    state = loading.newest(task, plan, state, store)
+    draft, counts = store.draft(task.ledger.version, attempt), _counts(task)
+    state = _resumed(task, plan, state, draft, counts)
     log.warning("state version %d was not committed; reading again from version %d", task.ledger.version, state.version)
     before, feed = state.version, feed.again(state.positions)
-    batch = _begin(task, state, plan, store.draft(task.ledger.version, attempt), _counts(task))
+    batch = _begin(task, state, plan, draft, counts)
     plain = batch.retention.keeps_all and plan.tree == state.tree and len(state.operators) == 1
     if state.tracked or not plain:
         for _ in _advance(task, feed, batch):
             continue
     else:
-        batch.only_insert((feed.read(number, at) for number, at in enumerate(state.delivered())), slots_of(task))
+        batch.only_insert((feed.read(number, at) for number, at in enumerate(state.delivered())), task.slots)
     if before + 1 < plan.alike_since and (batch.counts.dropped.late or plan.admission is not None):
         raise StateError(
             f"the checkpoint is at state version {task.ledger.version}, and the newest up to it in "

@@ -9,7 +9,10 @@ from dataclasses import dataclass, field
 
 from spark_mjoin.model import JoinSpec
 from spark_mjoin.state.partition import PartitionState
+from spark_mjoin.state.routing import Routing
 from spark_mjoin.task import PartitionTask
+
+Name = tuple[str, Routing, int]  # of a state: where its query is, how it is divided, the partition
 
 
 @dataclass
@@ -21,20 +24,26 @@ class StateCache:
     """
 
     limit_bytes: int = 1 << 30
-    _states: OrderedDict[tuple[str, int], tuple[JoinSpec, PartitionState]] = field(default_factory=OrderedDict)
+    _states: OrderedDict[Name, tuple[JoinSpec, PartitionState]] = field(default_factory=OrderedDict)
 
     def held(self, task: PartitionTask) -> PartitionState | None:
         """The state that a task can resume from without reading rows, if it is the one that is published."""
-        spec, state = self._states.get((task.location or "", task.partition), (None, None))
+        spec, state = self._states.get(_name(task), (None, None))
         return state if state is not None and state.version == task.ledger.version and spec == task.spec else None
 
     def take(self, task: PartitionTask) -> PartitionState | None:
-        spec, state = self._states.pop((task.location or "", task.partition), (None, None))
+        spec, state = self._states.pop(_name(task), (None, None))
         return state if spec == task.spec else None
 
     def put(self, task: PartitionTask, state: PartitionState) -> None:
-        """Keep a state; the least recently used ones of others go when all together exceed the limit."""
-        self._states[task.location or "", task.partition] = task.spec, state
+        """Keep a state; the least recently used ones of others go when all together exceed the limit.
+
+        Those of the query go that are divided otherwise: it does not go back to them.
+        """
+        location, routing, _ = name = _name(task)
+        for other in [n for n in self._states if n[0] == location and n[1] != routing]:
+            del self._states[other]
+        self._states[name] = task.spec, state
         while len(self._states) > 1 and sum(s.nbytes() for s in self.states()) > self.limit_bytes:
             self._states.popitem(last=False)
 
@@ -44,6 +53,10 @@ class StateCache:
 
     def clear(self) -> None:
         self._states.clear()
+
+
+def _name(task: PartitionTask) -> Name:
+    return task.location or "", task.routing, task.partition
 
 
 _of_worker = StateCache()

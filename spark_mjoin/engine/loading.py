@@ -17,10 +17,15 @@ from spark_mjoin.state.store import StateStore
 from spark_mjoin.task import PartitionTask
 
 
-def newest(task: PartitionTask, batch: Plan, state: PartitionState | None, store: StateStore) -> PartitionState:
-    """The newest committed state up to a task's version, for a batch with this plan: one at hand, or from the store."""
+def newest(task: PartitionTask, batch: Plan, state: PartitionState | None, store: StateStore) -> PartitionState | None:
+    """The newest committed state up to a task's version, for a batch with this plan: one at hand, or from the store.
+
+    None where the partition has none, since slots were divided otherwise before.
+    """
     if state is not None and _is_usable(state, task, batch, store):
         return state
+    if batch.routing.before is not None and not any(v <= task.ledger.version for v in store.versions()):
+        return None
     assert task.location is not None
     initial = meaning.initial_positions(task.location)
     return load(store, task.spec, batch.tree, task.ledger.version, initial, batch.overflow)

@@ -1,7 +1,7 @@
 """What a query has done so far: from the newest manifests of its state, from Spark's progress, or from both.
 
-    stateLocation/<query>/partition-<p>/version-<v>.json     option stateLocation: one directory for each query
-    checkpoint/sources/0/state/<query>/...                   with the jar: the same inside the checkpoint
+    stateLocation/<query>/partition-<p>-of-<n>/version-<v>.json     option stateLocation: one directory for each query
+    checkpoint/sources/0/state/<query>/...                          with the jar: the same inside the checkpoint
 
 It only reads. Rates come from the times at which the kept versions were written; those of a progress are better.
 """
@@ -23,6 +23,7 @@ from spark_mjoin.query.fingerprint import describe, differences
 from spark_mjoin.state import meaning
 from spark_mjoin.state.directory import Directory
 from spark_mjoin.state.manifest import Manifest, Manifests
+from spark_mjoin.state.routing import ALONE, Routing, in_directories
 
 _IN_CHECKPOINT = "sources/0/state"
 _OF_OFFSETS = ("streamScheduling", "tupleScheduling")  # metrics that a state does not have
@@ -59,7 +60,7 @@ def of_state(spec: JoinSpec, settings: Settings, where: str | None, query: str |
     if not found:
         raise StateError(f"there is no state of a query in '{place}', nor in '{place}/{_IN_CHECKPOINT}'")
     found.sort(key=_age)
-    description, same, problem = describe(spec, settings.partitions), list[str](), None
+    description, same, problem = describe(spec), list[str](), None
     for at in found:
         try:
             meaning.refuse(differences(meaning.description(at), description))
@@ -127,12 +128,23 @@ def _queries(place: str) -> list[str]:
 
 def _age(location: str) -> tuple[float, str]:
     """Newest first."""
-    newest = [store.written(version) for store in [Manifests(location, 0)] for version in store.versions()[-1:]]
+    stores = _stores(location, ALONE)
+    newest = [store.written(version) for store in stores for version in store.versions()[-1:]]
     return -max([Directory(location).modified(meaning.NAME), *newest]), location
 
 
+def _stores(location: str, planned: Routing) -> list[Manifests]:
+    """Of all partitions, as the newest version is divided; as planned where there is none."""
+    query = Directory(location)
+    for routing in reversed(in_directories(query.directories())):
+        stores = [Manifests(query, p, routing) for p in range(routing.partitions)]
+        if any(store.versions() for store in stores):
+            return stores
+    return [Manifests(query, p, planned) for p in range(planned.partitions)]
+
+
 def _of_location(spec: JoinSpec, settings: Settings, location: str, others: int) -> Observed:
-    stores = [Manifests(location, p) for p in range(settings.partitions)]
+    stores = _stores(location, Routing(settings.partitions))
     versions = [store.versions() for store in stores]
     committed = tuple(s.manifest(v[-1]) if v else None for s, v in zip(stores, versions, strict=True))
     found = [manifest for manifest in committed if manifest is not None]

@@ -3,7 +3,8 @@
 State is kept across restarts, and a restart may come with other options. Two specs with equal fingerprints read the
 same rows into the same stored columns under the same keys, so one can resume from the state of the other. The order of
 the inputs counts too: the state knows them by number. A change of the projection, or of a residual that needs no other
-stored column, changes nothing here. Nor do limits, budgets, or the number of files per batch.
+stored column, changes nothing here. Nor do limits, budgets, the number of files per
+batch, or the number of partitions: the state is divided anew (engine.takeover).
 
 Not covered: secrets are never written (`redaction`), so a change of them is not seen. That is as it should be: a
 password may change.
@@ -25,11 +26,10 @@ from spark_mjoin.sources.protocol import LIMITS
 _NOT_DATA = {*(limit.lower() for limit in LIMITS), "failondataloss", "latestfirst"}
 
 
-def describe(spec: JoinSpec, partitions: int = 1) -> dict[str, Any]:
-    """The fingerprint: {"partitions": n, "sources": {alias: …}, "inputs": {alias: …}}, readable and JSON-able."""
+def describe(spec: JoinSpec) -> dict[str, Any]:
+    """The fingerprint: {"order": […], "sources": {alias: …}, "inputs": {alias: …}}, readable and JSON-able."""
     used = sorted({i.source for i in spec.inputs})
     return {
-        "partitions": partitions,
         "order": [i.alias for i in spec.inputs],
         "sources": {spec.sources[s].alias: _source(spec.sources[s]) for s in used},
         "inputs": {i.alias: _input(i, spec) for i in spec.inputs},
@@ -38,8 +38,7 @@ def describe(spec: JoinSpec, partitions: int = 1) -> dict[str, Any]:
 
 def differences(old: Mapping[str, Any], new: Mapping[str, Any]) -> list[str]:
     """The differences between two fingerprints, a part of a sentence each; empty when the state can be used."""
-    found = _changed("option partitions", old["partitions"], new["partitions"])
-    found += [*_members(old, new, "sources", "source"), *_members(old, new, "inputs", "input")]
+    found = [*_members(old, new, "sources", "source"), *_members(old, new, "inputs", "input")]
     if sorted(old["order"]) == sorted(new["order"]):
         found += _changed("the order of the inputs in the query", ", ".join(old["order"]), ", ".join(new["order"]))
     for alias in _shared(old, new, "sources"):

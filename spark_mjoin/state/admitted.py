@@ -56,14 +56,34 @@ class Admitted:
             return
         if not self.cohorts or self.cohorts[-1].last != fraction:
             self.cohorts.append(Cohort(event, fraction, fraction))
+        self._add(rows, rows / fraction)
+
+    def _add(self, rows: int, weight: float) -> None:
+        """To the newest cohort."""
         newest = self.cohorts[-1]
         newest.rows += rows
-        newest.weight += rows / fraction
+        newest.weight += weight
         if len(self.cohorts) > MOST_COHORTS:
             first, second = self.cohorts[:2]
             merged = Cohort(first.since, second.last, min(first.least, second.least))
             merged.rows, merged.weight = first.rows + second.rows, first.weight + second.weight
             self.cohorts[:2] = [merged]
+
+    def inherit(self, other: Admitted, cohort: int | None, rows: int, event: int) -> None:
+        """Rows of another partition have come into the state: of one of its cohorts, or with None of all of them."""
+        if not rows:
+            return
+        of = other.cohorts if cohort is None else [other.cohorts[cohort]]
+        last, least = of[-1].last, min(each.least for each in of)
+        if not self.cohorts or (self.cohorts[-1].last, self.cohorts[-1].least) != (last, least):
+            self.cohorts.append(Cohort(event, last, least))
+        self._add(rows, rows * other.mean_weight(cohort))
+
+    def mean_weight(self, cohort: int | None) -> float:
+        """How many rows one of a cohort stands for, or with None one of any."""
+        of = self.cohorts if cohort is None else [self.cohorts[cohort]]
+        rows = sum(each.rows for each in of)
+        return sum(each.weight for each in of) / rows if rows else 1.0
 
     def forget(self, rows: int) -> None:
         """Rows that came last were not kept: those that are there stand for them too."""
@@ -74,7 +94,7 @@ class Admitted:
         """Rows were dropped: some that arrived at such events, and others, taken to be the oldest."""
         gone = [arrived.size]
         if len(self.cohorts) != 1:
-            gone = np.bincount(np.maximum(self._cohort(arrived), 0), minlength=len(self.cohorts)).tolist()
+            gone = np.bincount(self.cohort_of(arrived), minlength=len(self.cohorts)).tolist()
         for cohort, rows in zip(self.cohorts, gone, strict=True):
             older = min(others, cohort.rows - rows)
             others -= older
@@ -87,12 +107,13 @@ class Admitted:
         if len(self.cohorts) == 1:
             return self.cohorts[0].weight / max(self.cohorts[0].rows, 1)
         each = np.array([cohort.weight / max(cohort.rows, 1) for cohort in self.cohorts])
-        out: Array = each[np.maximum(self._cohort(arrived), 0)]
+        out: Array = each[self.cohort_of(arrived)]
         return out
 
-    def _cohort(self, arrived: Array) -> Array:
+    def cohort_of(self, arrived: Array) -> Array:
         """The numbers of the cohorts of some rows, which arrived at such events."""
-        return np.searchsorted(np.array([cohort.since for cohort in self.cohorts]), arrived, side="right") - 1
+        since = np.array([cohort.since for cohort in self.cohorts])
+        return np.maximum(np.searchsorted(since, arrived, side="right") - 1, 0)
 
     @property
     def rows(self) -> int:

@@ -20,7 +20,8 @@ import numpy as np
 import pyarrow as pa
 
 from spark_mjoin import kernel
-from spark_mjoin.model import Array
+from spark_mjoin.model import SLOTS, Array
+from spark_mjoin.state.routing import Slots
 
 MAX_GATHERED_BYTES = 256 << 20
 MAX_STORED_BYTES = 1 << 30  # of a nested column in one record batch
@@ -344,6 +345,13 @@ def hash_array(key: pa.Array) -> Array:
     padded[: high - low] = data[low:high]
     kernel.hash_bytes(offsets - offsets[0], padded, kernel.ALL_BITS, hashes)
     return hashes
+
+
+def rows_in(slots: Slots, key: pa.Array) -> Array:
+    """The positions of those encoded keys that are in some slots."""
+    hashes = hash_array(key)
+    out = np.empty(hashes.size, np.int32)
+    return out[: kernel.select_slots(hashes, SLOTS - 1, slots.first, slots.end, out)]
 
 
 def _nested_bytes(array: pa.Array) -> Array | int:

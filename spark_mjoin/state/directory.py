@@ -168,6 +168,12 @@ class Directory:
         except FileNotFoundError:
             return
 
+    def remove_if_empty(self) -> None:
+        """Remove the directory itself, unless something is in it."""
+        if not self._fs.get_file_info(pafs.FileSelector(self._path, allow_not_found=True)):
+            with suppress(FileNotFoundError):
+                self._fs.delete_dir(self._path)
+
     def leftovers(self) -> list[str]:
         """Temporary files of attempts that did not get to publish."""
         selector = pafs.FileSelector(self._path, allow_not_found=True)

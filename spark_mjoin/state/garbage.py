@@ -52,6 +52,15 @@ def discard(manifests: Manifests, attempt: str) -> None:
                 manifests.directory.delete(name)
 
 
+def remove(manifests: Manifests) -> None:
+    """Remove a partition's files, and its directory where nobody has put others into it."""
+    directory = manifests.directory
+    for name in (*directory.names(), *directory.leftovers()):
+        if versions_in([name]) or _FILE.fullmatch(name) or _LEFT_OVER.search(name):
+            directory.delete(name)
+    directory.remove_if_empty()
+
+
 def _unneeded(manifests: Manifests, names: Iterable[str], kept: Iterable[int]) -> list[str]:
     """The files that no kept version names; none, as long as one of these versions cannot be read.
 

@@ -29,6 +29,7 @@ from spark_mjoin.model import Access, Position, Tree
 from spark_mjoin.state import checked_json, records
 from spark_mjoin.state.directory import Directory
 from spark_mjoin.state.records import LATE, Packed, Patient, Pieces, nothing
+from spark_mjoin.state.routing import ALONE, Routing
 
 Lineage = tuple[tuple[int, str], ...]  # versions, ascending, with the identities of their manifests
 
@@ -338,10 +339,10 @@ def identity_of(text: bytes) -> str:
 class Manifests:
     """The committed versions of one join partition, without their rows."""
 
-    def __init__(self, location: str | Directory, partition: int) -> None:
+    def __init__(self, location: str | Directory, partition: int, routing: Routing = ALONE) -> None:
         """location: the directory of a query."""
         query = Directory(location) if isinstance(location, str) else location
-        self.directory = query.child(f"partition-{partition}")
+        self.directory = query.child(routing.directory(partition))
 
     def versions(self) -> list[int]:
         """The committed versions that are still kept, ascending."""

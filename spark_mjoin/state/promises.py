@@ -99,6 +99,12 @@ class Promises:
         self.clock += 1
         self._set(OUTPUT, classes).unite(keys, self.clock)
 
+    def add_set(self, input: int, classes: Classes, keys: KeySet) -> None:
+        """Add what another partition knows of an input, or of the OUTPUT."""
+        if keys and (input == OUTPUT or not self.of[input].ended):
+            self.clock += 1
+            self._set(input, classes).unite(keys, self.clock)
+
     def _changed(self) -> None:
         self.news = True
         self.changes += 1

@@ -28,9 +28,10 @@ import pyarrow as pa
 from spark_mjoin import kernel
 from spark_mjoin.model import Array, InputSpec, JoinSpec, Window
 from spark_mjoin.state.buckets import bucket_class
-from spark_mjoin.state.columns import hash_array
+from spark_mjoin.state.columns import hash_array, rows_in
 from spark_mjoin.state.manifest import SampleFigures, Segment
 from spark_mjoin.state.residency import NEVER
+from spark_mjoin.state.routing import Slots
 from spark_mjoin.state.table import Table
 
 MOST_HALVINGS = 60
@@ -168,6 +169,32 @@ class Sample:
             self.lost[input][self.lost[input] != NEVER] = 0
         self.clock, self.file = 0, None
 
+    @staticmethod
+    def united(spec: JoinSpec, samples: Sequence[Sample], slots: Slots) -> Sample:
+        """One sample of the rows in some slots that several have; all that they have with each other is emitted.
+
+        A combination is in it as likely as in the one that has left out the most.
+        """
+        out = Sample.empty(spec)
+        out.key_halvings = [max(of) for of in zip(*(s.key_halvings for s in samples), strict=True)]
+        out.row_halvings = [max(of) for of in zip(*(s.row_halvings for s in samples), strict=True)]
+        out.offered = [max(of) for of in zip(*(s.offered for s in samples), strict=True)]
+        assert spec.star_class is not None
+        for sample in samples:
+            sample.restart()
+            for key_class, before, wanted in zip(out.classes, list(sample.key_halvings), out.key_halvings, strict=True):
+                for _ in range(before, wanted):
+                    sample.halve_keys(key_class)
+            for input, table in enumerate(sample.tables):
+                for _ in range(sample.row_halvings[input], out.row_halvings[input]):
+                    sample.halve_rows(input)
+                chosen = rows_in(slots, sample.key(input, spec.star_class))
+                stored = [column.arrow(0, table.rows).take(pa.array(chosen)) for column in table.columns]
+                out._append(input, stored, 0, sample.numbers[input][chosen], sample.weights[input][chosen])
+                lost = out.lost[input]
+                lost[lost.size - chosen.size :] = sample.lost[input][chosen]
+        return out
+
     # --- what there is ---------------------------------------------------------------------------------------
 
     def with_class(self, key_class: int) -> list[int]:
@@ -191,9 +218,14 @@ class Sample:
         return float(2.0 ** (sum(self.key_halvings) + sum(self.row_halvings)))
 
     @property
+    def has_lost_rows(self) -> bool:
+        """Whether it has rows that were dropped though others to come would have matched them."""
+        return any((at != NEVER).any() for at in self.lost)
+
+    @property
     def lossy(self) -> bool:
         """Whether rows were lost that combinations of the sample need."""
-        return any((w != 1).any() for w in self.weights) or any((at != NEVER).any() for at in self.lost)
+        return self.has_lost_rows or any((w != 1).any() for w in self.weights)
 
     def nbytes(self) -> int:
         return sum(table.nbytes() + EXTRA_BYTES * table.rows for table in self.tables)

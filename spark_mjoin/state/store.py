@@ -2,9 +2,10 @@
 
     <state>/<query>/meaning.json            what the rows mean (see meaning.py)
                    /sources/0/...           what the sources have found (see source_log.py)
-                   /partition-0/version-000000000007.json             manifest: the segments of version 7, counters
-                               /rows-000000000007-2-5-<attempt>.arrow   rows of input 2, the attempt's fifth segment
-                               /rows-000000000007-r0.1-6-<attempt>.arrow   results that are member 1 of operator 0
+                   /partition-0-of-2/...    see routing.py
+                        version-000000000007.json                manifest: the segments of version 7, counters
+                        rows-000000000007-2-5-<attempt>.arrow    rows of input 2, the attempt's fifth segment
+                        rows-000000000007-r0.1-6-<attempt>.arrow   results that are member 1 of operator 0
 
 No name depends on what users write, and all have less than 100 bytes: numbers say which input, the manifest says more.
 
@@ -39,6 +40,7 @@ from spark_mjoin.state.groups import Groups
 from spark_mjoin.state.manifest import Manifest, Manifests, OperatorFigures, identity_of, manifest_name
 from spark_mjoin.state.operator import OperatorState
 from spark_mjoin.state.partition import PartitionState
+from spark_mjoin.state.routing import ALONE, Routing
 from spark_mjoin.state.segments import Segments
 from spark_mjoin.state.stored import StoredRows
 
@@ -70,8 +72,8 @@ class Draft:
 class StateStore(Manifests):
     """Loads and commits the state of one partition; `segments` are its files, `rows` puts rows into them and back."""
 
-    def __init__(self, location: str, partition: int, compression: str | None = None) -> None:
-        super().__init__(location, partition)
+    def __init__(self, location: str, partition: int, compression: str | None = None, routing: Routing = ALONE) -> None:
+        super().__init__(location, partition, routing)
         self.segments = Segments(self.directory, compression)
         self.rows = StoredRows(self.directory, self.segments)
 

@@ -135,8 +135,9 @@ def batches(options: dict[str, str], kind: str) -> Iterator[tuple[Rows, dict[str
             if number % 2:
                 cache.of_worker().clear()
             found = [b for p in current.partitions(start, end) for b in current.read(p)]
-            location, partitions = f"{options['stateLocation']}/{end['query']}", int(options["partitions"])
-            manifests = [Manifests(location, p).manifest(end["version"]) for p in range(partitions)]
+            location, routing = f"{options['stateLocation']}/{end['query']}", Routing(int(options["partitions"]))
+            stores = [Manifests(location, p, routing) for p in range(routing.partitions)]
+            manifests = [store.manifest(end["version"]) for store in stores]
             metrics = current.reportLatestOffset()["metrics"]
             yield rows(pa.Table.from_batches(found, current.session.spec.schema)), metrics, manifests
             start, number = end, number + 1

@@ -89,9 +89,9 @@ class Run:
         return self
 
     def manifests(self) -> list[Manifest]:
-        location = self.current.session.location(point(self.current, self.offset))
-        partitions = range(self.current.session.settings.partitions)
-        return [Manifests(location, p).manifest(self.offset["version"]) for p in partitions]
+        at = point(self.current, self.offset)
+        location, routing = self.current.session.location(at), at.plan.routing
+        return [Manifests(location, p, routing).manifest(at.version) for p in range(routing.partitions)]
 
     def check(self) -> None:
         """The results are those of duckdb. Says how many are not, rather than which: there are many."""
@@ -281,7 +281,7 @@ def test_a_replay_with_another_memory_gives_the_same_rows(tmp_path: Path) -> Non
 def test_files_stay_few_under_overflow(tmp_path: Path) -> None:
     run = Run(scripts(batches=100, size=60), STAR, tmp_path, memory="64k", diskFuel="50k").to_the_end()
     run.check()
-    (partition,) = tmp_path.glob("*/partition-0")
+    (partition,) = tmp_path.glob("*/partition-0-of-1")
     names = [p.name for p in partition.iterdir()]
     assert len([n for n in names if n.startswith("rows-")]) <= 3 * (4 * FAN_OUT + KEPT_VERSIONS)
     assert not [n for n in names if n.startswith(".")]
@@ -317,7 +317,7 @@ def test_a_damaged_segment_is_named_when_a_pass_reads_it(tmp_path: Path) -> None
     for _ in range(8):
         next(steps)
     (manifest,) = run.manifests()
-    (victim,) = tmp_path.glob(f"*/partition-0/{manifest.root.segments[-1].name}")
+    (victim,) = tmp_path.glob(f"*/partition-0-of-1/{manifest.root.segments[-1].name}")
     healthy = victim.read_bytes()
     victim.write_bytes(healthy[:1000] + bytes([healthy[1000] ^ 1]) + healthy[1001:])
     with pytest.raises(StateError, match=victim.name):

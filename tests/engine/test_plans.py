@@ -20,6 +20,7 @@ from spark_mjoin.errors import MemoryBudgetError, OptionError, StateError
 from spark_mjoin.evidence import edges_of
 from spark_mjoin.state.manifest import Manifest, Manifests
 from spark_mjoin.state.operator import OperatorState
+from spark_mjoin.state.routing import Routing
 from tests.harness import ReadAllAvailable, Rows, newest, point, reader, rows, run, scripted
 
 CHAIN = "SELECT a.n AS an, b.n AS bn, c.n AS cn FROM a JOIN b ON a.x = b.x JOIN c ON b.y = c.y"
@@ -47,8 +48,9 @@ def steps(options: Mapping[str, str]) -> Iterator[tuple[dict[str, Any], list[Man
     while (end := json.loads(json.dumps(current.latestOffset(start, ReadAllAvailable())))) != start:
         found = [b for partition in current.partitions(start, end) for b in current.read(partition)]
         location = f"{options['stateLocation']}/{end['query']}"
-        partitions = range(int(options.get("partitions", "1")))
-        manifests = [Manifests(location, p).manifest(end["version"]) for p in partitions]
+        routing = Routing(int(options.get("partitions", "1")))
+        stores = [Manifests(location, p, routing) for p in range(routing.partitions)]
+        manifests = [store.manifest(end["version"]) for store in stores]
         yield end, manifests, pa.Table.from_batches(found, current.session.spec.schema)
         start = end
 

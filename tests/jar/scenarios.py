@@ -297,7 +297,12 @@ def oracle_checkpoints_as_uris(spark: Any, root: Path) -> None:
 def check_place(join: FileJoin) -> None:
     """The state is in the checkpoint and nowhere else."""
     (state,) = (join.checkpoint / "sources" / "0" / "state").iterdir()
-    assert sorted(p.name for p in state.iterdir()) == ["meaning.json", "partition-0", "partition-1", "sources"]
+    assert sorted(p.name for p in state.iterdir()) == [
+        "meaning.json",
+        "partition-0-of-2",
+        "partition-1-of-2",
+        "sources",
+    ]
     assert sorted(p.name for p in join.root.iterdir()) == ["first", "in", "sink"]
     assert sorted(p.name for p in (join.root / "first").iterdir()) == ["checkpoint"]
 
@@ -308,7 +313,7 @@ def oracle_state_location_overrides_the_checkpoint(spark: Any, root: Path) -> No
     join = FileJoin(root, options=LIMITED | {"stateLocation": str(root / "elsewhere")}).fill(files=2)
     to_parquet(join, spark)
     assert sink(join, spark) == join.expected()
-    assert len(list((root / "elsewhere").glob("*/partition-0/version-*"))) == 2
+    assert len(list((root / "elsewhere").glob("*/partition-0-*/version-*"))) == 2
     assert not (join.checkpoint / "sources" / "0" / "state").exists()
 
 

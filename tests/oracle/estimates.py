@@ -10,7 +10,7 @@ import pyarrow as pa
 
 from spark_mjoin.engine import cache
 from tests import harness
-from tests.harness import ReadAllAvailable, reader
+from tests.harness import ReadAllAvailable
 from tests.oracle.shedding import decisions
 
 CHUNK_ROWS = 500  # that arrive together
@@ -119,7 +119,8 @@ def run(options: dict[str, str], state: Path, script: tuple[tuple[int, ...], ...
 
 
 def _batches(options: dict[str, str], state: Path) -> Iterator[Batch]:
-    current = reader({"stateLocation": str(state), **options})
+    readers = harness.starts({"stateLocation": str(state), **options})
+    current = next(readers)
     start, number = current.initialOffset(), 0
     while (end := current.latestOffset(start, ReadAllAvailable())) != start:
         number += 1
@@ -128,7 +129,7 @@ def _batches(options: dict[str, str], state: Path) -> Iterator[Batch]:
         found = sum(b.num_rows for p in current.partitions(start, end) for b in current.read(p))
         read = {alias: position["batch"] for alias, position in end["positions"].items()}
         yield Batch(found, current.reportLatestOffset()["metrics"], read)
-        start = end
+        start, current = end, next(readers) if harness.is_rescaled() else current
 
 
 class Truth:

@@ -35,7 +35,7 @@ FILE = re.compile(
     r"|sample-\d{12}-[0-9a-f]{32}\.arrow"
     r"|rows-\d{12}-(\d+|r\d+\.\d+)-\d+-[0-9a-f]{32}\.arrow|purged-\d{12}-\d+-[0-9a-f]{32}\.arrow"
 )
-DIRECTORY = re.compile(r"[0-9a-f]{32}|sources|\d+|partition-\d+")
+DIRECTORY = re.compile(r"[0-9a-f]{32}|sources|\d+|partition-\d+-of-\d+")
 
 
 def distinct(count: int) -> st.SearchStrategy[list[str]]:

@@ -24,6 +24,7 @@ from spark_mjoin.schema import canonical_schema
 from spark_mjoin.state.directory import Directory
 from spark_mjoin.state.manifest import Manifests
 from spark_mjoin.state.operator import OperatorState
+from spark_mjoin.state.routing import Routing
 from tests.harness import CRASH, OK, TORN, TWICE, ReadAllAvailable, Rows, duckdb_join, reader, rows, run, scripted
 from tests.oracle.cases import Case, cases
 from tests.oracle.examples import examples
@@ -103,7 +104,8 @@ def test_orders_are_planned_with_the_offset(
             planned.append(end.get("plan", {}).get("orders"))
             for partition in current.partitions(start, end):
                 results.append(pa.Table.from_batches(list(current.read(partition)), current.session.spec.schema))
-            manifests = [Manifests(f"{tmp_path}/{end['query']}", p).manifest(end["version"]) for p in (0, 1)]
+            stores = [Manifests(f"{tmp_path}/{end['query']}", p, Routing(2)) for p in (0, 1)]
+            manifests = [store.manifest(end["version"]) for store in stores]
             words.append({manifest.orders[0] for manifest in manifests})
             flushed += sum(manifest.done.evicted.rows for manifest in manifests)
             start = end

@@ -21,6 +21,7 @@ from spark_mjoin.engine import arrival, cache
 from spark_mjoin.engine.feed import Piece
 from spark_mjoin.state.manifest import Manifests
 from spark_mjoin.state.operator import OperatorState
+from spark_mjoin.state.routing import in_directories
 from tests.harness import ReadAllAvailable, Rows, reader, rows, run, scripted
 from tests.oracle.examples import examples
 from tests.oracle.promises import (
@@ -106,7 +107,8 @@ def left_behind(state: Path) -> list[Any]:
     """What the newest versions of all partitions say about promises, and what is in their logs."""
     found = []
     for partition in sorted(state.rglob("partition-*")):
-        manifests = Manifests(str(partition.parent), int(partition.name.partition("-")[2]))
+        (routing,) = in_directories([partition.name])
+        manifests = Manifests(str(partition.parent), int(partition.name.split("-")[1]), routing)
         newest = manifests.manifest(manifests.versions()[-1])
         log = [(s.start, s.end, s.level, s.crc32) for s in newest.root.promise_files]
         found.append((newest.root.promises, log, newest.done.promised.forgotten))

@@ -15,6 +15,7 @@ import subprocess
 import time
 import uuid
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -58,6 +59,10 @@ class Driver:
     def start(self) -> None:
         self.starts += 1
         self._process = launch(self._request, self.join.root / "request.json", self._environment)
+
+    def change(self, **options: str) -> None:
+        """From the next start on, run with other options."""
+        self._request = replace(self._request, options={**self._request.options, **options})
 
     def wait(self, seconds: float = 150) -> int:
         """The exit code, when nothing of it is left; an end by a signal is that signal's negative number."""

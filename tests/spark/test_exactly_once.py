@@ -101,11 +101,11 @@ def test_two_attempts_at_once_agree_and_leave_one_version(tmp_path: Path) -> Non
             assert racer.exitcode == 0
         assert Counter(dict(first)) == Counter(dict(second))
         found += Counter(dict(first))
-        newest = join.state_files("partition-0/version-*")[-1]
+        newest = join.state_files("partition-0-*/version-*")[-1]
         manifest = parsed(newest.read_bytes().partition(b" ")[2], newest.name)
         assert manifest.version == version
         named = {s.name for operator in manifest.operators for s in operator.segments}
-        assert named == {p.name for p in join.state_files("partition-0/rows-*")}
+        assert named == {p.name for p in join.state_files("partition-0-*/rows-*")}
         start = end
     assert found == join.expected()
     assert current.latestOffset(start, ReadAllAvailable()) == start
@@ -203,8 +203,8 @@ def test_a_new_checkpoint_over_the_same_state_location_starts_over(
 
 # --- damage ----------------------------------------------------------------------------------------------------------
 
-MANIFEST = "partition-0/version-*2.json"
-SEGMENT = "partition-0/rows-000000000001-1-*.arrow"
+MANIFEST = "partition-0-*/version-*2.json"
+SEGMENT = "partition-0-*/rows-000000000001-1-*.arrow"
 DAMAGED = [
     (MANIFEST, "truncated"),
     (MANIFEST, "flipped"),

@@ -30,7 +30,7 @@ def test_available_now_ends_when_nothing_is_left_on_disk(spark_session: SparkSes
     assert join.collected == join.expected()
     metrics = metrics_of(query)
     assert len(metrics) > 5, "there must have been ticks"
-    (partition,) = join.state.glob("*/partition-0")
+    (partition,) = join.state.glob("*/partition-0-of-1")
     newest = Manifests(str(partition.parent), 0)
     last = report([newest.manifest(newest.versions()[-1])], ["a", "b", "c"])
     assert int(last["deferredRows"]) == 0

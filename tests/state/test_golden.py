@@ -88,12 +88,12 @@ def test_this_format_has_a_golden_directory() -> None:
 
 
 def test_rows_were_dropped_from_the_golden_state_with_windows() -> None:
-    (query,) = GOLDEN.glob("*-windows/*/partition-0")
+    (query,) = GOLDEN.glob("*-windows/*/partition-0-of-1")
     assert any(Manifests(str(query.parent), 0).manifest(BATCHES - 1).dropped)
 
 
 def test_rows_were_purged_from_the_golden_state_with_promises() -> None:
-    (query,) = GOLDEN.glob("*-promises/*/partition-0")
+    (query,) = GOLDEN.glob("*-promises/*/partition-0-of-1")
     manifest = Manifests(str(query.parent), 0).manifest(BATCHES - 1)
     assert any(manifest.dropped) and manifest.root.purged_files
 

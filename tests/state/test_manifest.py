@@ -149,7 +149,7 @@ def test_what_is_no_manifest_is_refused_by_name(change: Any, message: str, tmp_p
     tracked = operator((1, 2), residency=ResidencyFigures(0, (), (), Packed.of([1, 2], "i")))
     body, pieces = parts(manifest((1, 2), version=7, operators=(tracked,)))
     change(body)
-    place = Directory(str(tmp_path)).child("partition-0")
+    place = Directory(str(tmp_path)).child("partition-0-of-1")
     checked_json.publish(place, manifest_name(7), "test", joined(body, pieces))
     with pytest.raises(StateError, match=rf"version-000000000007\.json is damaged, or .*: {message}"):
         Manifests(str(tmp_path), 0).manifest(7)
@@ -176,7 +176,7 @@ def test_what_is_decoded_late_is_refused_by_name_too(segments: str, message: str
 
 
 def test_the_newest_manifest_that_is_not_past_a_version(tmp_path: Path) -> None:
-    place = Directory(str(tmp_path)).child("partition-0")
+    place = Directory(str(tmp_path)).child("partition-0-of-1")
     for version in (3, 4, 6):
         checked_json.publish(place, manifest_name(version), "test", manifest((1,), version=version).text())
     found = [Manifests(str(tmp_path), 0).newest(version) for version in (0, 2, 4, 5, 9)]

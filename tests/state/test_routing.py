@@ -8,12 +8,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from spark_mjoin import kernel
 from spark_mjoin.config import Options
 from spark_mjoin.errors import OptionError
 from spark_mjoin.model import SLOTS, Array
 from spark_mjoin.state import buckets
-from spark_mjoin.state.columns import hash_array
+from spark_mjoin.state.columns import hash_array, rows_in
 from spark_mjoin.state.routing import ALL_SLOTS, Routing, Slots, of_hashes, of_numbers
 
 KEYS = {
@@ -38,8 +37,8 @@ def test_partitions_divide_the_slots_evenly(partitions: int) -> None:
 
 @given(st.integers(0, SLOTS - 1), st.integers(0, SLOTS))
 def test_what_is_selected_is_what_is_in_the_slots(first: int, size: int) -> None:
-    slots, hashes = Slots(first, min(SLOTS, first + size)), hash_array(pa.array(np.arange(3000)))
-    assert np.array_equal(slots.select(hashes), np.flatnonzero(slots.have(of_hashes(hashes))))
+    slots, keys = Slots(first, min(SLOTS, first + size)), pa.array(np.arange(3000))
+    assert np.array_equal(rows_in(slots, keys), np.flatnonzero(slots.have(of_hashes(hash_array(keys)))))
     assert slots.have(of_numbers(np.arange(SLOTS, 2 * SLOTS))).sum() == slots.end - slots.first
 
 
@@ -56,7 +55,7 @@ def test_slots_buckets_and_indexes_do_not_depend_on_each_other(keys: pa.Array) -
     assert 0.9 < spread(of_hashes(hashes), SLOTS) < 1.1
     for partitions in (2, 3, 4, 64):
         for slots in (Routing(partitions).slots(0), Routing(partitions).slots(partitions - 1)):
-            mine = hashes[slots.select(hashes)]
+            mine = hashes[rows_in(slots, keys)]
             in_index = (mine >> np.uint64(64 - 10)).astype(np.int64)
             assert spread(buckets.of_hashes(mine), buckets.BUCKETS) < 2
             assert spread(buckets.digits_of_hashes(mine, 0), buckets.DIGITS) < 5
@@ -66,8 +65,8 @@ def test_slots_buckets_and_indexes_do_not_depend_on_each_other(keys: pa.Array) -
 
 def test_a_mask_over_hashes_leaves_every_row_in_some_partition(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("SPARK_MJOIN_HASH_BITS", "1")
-    hashes = hash_array(pa.array(np.arange(100))) & kernel.hash_mask()
-    assert sum(Routing(3).slots(p).select(hashes).size for p in range(3)) == 100
+    keys = pa.array(np.arange(100))
+    assert sum(rows_in(Routing(3).slots(p), keys).size for p in range(3)) == 100
 
 
 def test_there_are_no_more_partitions_than_slots() -> None:

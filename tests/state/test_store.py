@@ -38,7 +38,7 @@ def options(count: int) -> dict[str, str]:
 
 
 def partition_directory(state: Path) -> Path:
-    (found,) = state.glob("*/partition-0")
+    (found,) = state.glob("*/partition-0-of-1")
     return found
 
 
