@@ -1,12 +1,12 @@
 """What inputs have promised, for a partition that takes over rows of others (engine.takeover).
 
 A promise is a fact about what an input delivers to anybody, so a partition may have those of all. Of single keys of the
-class by which rows are divided it takes its own: then each key is told downstream by the one partition that can have
-rows with it, and no partition remembers what only others are asked for. Ranges it takes whole: several partitions tell
-none (query.promises).
+class by which rows are divided it takes its own. Then the one partition that can have rows with a key emits its
+punctuation, and no partition remembers what only others are asked for. Ranges it takes whole: several partitions emit
+no punctuations of ranges (query.promises).
 
-What was told stays told: keys of other classes are not told by several partitions, and those that they have noted as
-told are not told later either.
+A punctuation that was emitted is not emitted again. Several partitions emit none of keys of other classes; those that
+they have noted as emitted stay so.
 """
 
 from __future__ import annotations

@@ -53,10 +53,7 @@ class Sample:
     row_halvings: list[int]  # per input
     offered: list[int]  # per input, rows that arrived
     clock: int = 0  # counts arrivals where the state does not
-    complete_at: tuple[int, int] = (
-        0,
-        0,
-    )  # results, and the clock, when nothing was pending: of trees
+    complete_at: tuple[int, int] = (0, 0)  # results, and the clock, when nothing was pending: of trees
     lost_results: float = 0.0  # an estimate of all that will never be emitted
     file: Segment | None = None  # the state file that has the rows as they are; None: it is to be written
 
