@@ -16,10 +16,9 @@ from collections.abc import Sequence
 import numpy as np
 import pyarrow as pa
 
-from spark_mjoin.engine.retention.promises import split_joint
 from spark_mjoin.model import Array, JoinSpec
 from spark_mjoin.state.columns import hash_array
-from spark_mjoin.state.keysets import ByteSet, Keys, KeySet, WordSet, chosen, ordered, set_of, size
+from spark_mjoin.state.keysets import ByteSet, Keys, KeySet, WordSet, apart, chosen, ordered, set_of, size
 from spark_mjoin.state.operator import OperatorState
 from spark_mjoin.state.promises import OUTPUT, Classes
 from spark_mjoin.state.routing import Slots, of_hashes
@@ -81,7 +80,7 @@ def _own(spec: JoinSpec, classes: Classes, keys: Keys, slots: Slots) -> Array:
     if slots.is_all or spec.star_class not in classes:
         return np.ones(size(keys), np.bool_)
     if len(classes) > 1:
-        keys = split_joint(spec, classes, keys)[classes.index(spec.star_class)]
+        keys = apart(keys, [spec.classes[c].is_word for c in classes])[classes.index(spec.star_class)]
     if isinstance(keys, np.ndarray):
         keys = pa.array(ordered(keys, spec.classes[spec.star_class]))
     return slots.have(of_hashes(hash_array(keys)))

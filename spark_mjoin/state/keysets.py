@@ -63,6 +63,25 @@ def together(keys: Sequence[Keys]) -> Keys:
     return pc.binary_join_element_wise(*parts, pa.scalar(b"", _BYTES))
 
 
+def apart(keys: pa.Array, are_words: Sequence[bool]) -> list[Keys]:
+    """The keys of each class, from keys that were put together; of some classes they are words."""
+    out: list[list[int | bytes]] = [[] for _ in are_words]
+    for key in keys.to_pylist():
+        at = 0
+        for found, is_word in zip(out, are_words, strict=True):
+            word = int.from_bytes(key[at : at + 8], "little", signed=True)
+            at += 8
+            if is_word:
+                found.append(word)
+            else:
+                found.append(key[at : at + word])
+                at += word
+    return [
+        np.array(found, np.int64) if is_word else pa.array(found, _BYTES)
+        for found, is_word in zip(out, are_words, strict=True)
+    ]
+
+
 def _fixed(words: Array) -> pa.Array:
     raw = np.ascontiguousarray(words, np.int64)
     return pa.Array.from_buffers(pa.binary(8), raw.size, [None, pa.py_buffer(raw)]).cast(_BYTES)
