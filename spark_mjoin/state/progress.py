@@ -10,7 +10,7 @@
 
 A round is what a batch delivers of inputs that go in step, or else a single delivery of one input. Its sizes are known
 when it begins: `join.windows` says what follows from them. Rounds are kept as long as combinations with rows of theirs
-may be owed.
+may be pending.
 
 What is dropped is a rule and not a list, so a state that is loaded leaves out the same rows as the one that dropped
 them. A later rule covers all that an earlier one did: positions and events only grow. `join.windows` says which rows
@@ -45,7 +45,7 @@ class Progress:
     since: int = 0  # arrivals since rows were last looked through
     shortened: list[int | None] = field(default_factory=list)  # the last position that was given up before its time
     looked: list[int | None] = field(default_factory=list)  # how far rows in memory were last looked through
-    held: int = 0  # rows in segments that are outside their window and kept because disk work is owed
+    held: int = 0  # rows in segments that are outside their window and kept because results are pending
     in_round: bool = False  # whether rows of the last round may still come; not kept
     watermarks: tuple[int | None, ...] = ()  # of the batch that runs; not kept
     horizons: list[int | None] = field(default_factory=list)  # at or before which rows are expired; not kept
