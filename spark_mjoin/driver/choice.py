@@ -43,7 +43,7 @@ ROWS_SHARE = 0.75  # of the memory, for rows; the rest is for disk work (engine.
 SPARE_USED = 0.5  # of the time that batches leave free, for disk work: input may grow, and disk work may take longer
 HORIZON_SECONDS = 600.0  # that a choice is expected to hold
 
-Committed = Sequence[Manifest | None]  # the newest manifest of every partition, None where there is none
+Newest = Sequence[Manifest | None]  # the newest manifest of every partition, None where there is none
 
 
 @dataclass(frozen=True)
@@ -65,7 +65,7 @@ class Planner:
     def next_batch(
         self,
         before: Plan,
-        committed: Committed,
+        committed: Newest,
         moving: Iterable[str],
         rates: Sequence[float],
         ended: bool,
@@ -104,7 +104,7 @@ class Planner:
 
     # --- the tree --------------------------------------------------------------------------------------------
 
-    def tree(self, before: Plan, committed: Committed, rates: Sequence[float]) -> tuple[Tree, str]:
+    def tree(self, before: Plan, committed: Newest, rates: Sequence[float]) -> tuple[Tree, str]:
         """The tree of the next batch, and why it is this one."""
         if self.spec.forgetful:
             what = "windows" if self.spec.windowed else "punctuations or constraints"
@@ -128,13 +128,13 @@ class Planner:
         choice = self.choice(before, committed, statistics)
         return choice.tree, choice.reason
 
-    def statistics(self, committed: Committed, rates: Sequence[float]) -> Statistics:
+    def statistics(self, committed: Newest, rates: Sequence[float]) -> Statistics:
         """What is known about the inputs of the join; the user's rates count while there are no others."""
         expected_rates, given = expected_of(self.spec, self.settings.expected)
         known = list(rates) if any(rates) else expected_rates
         return of_plan(self.spec, [None if m is None else (m, self.layout(m)) for m in committed], known, given)
 
-    def choice(self, before: Plan, committed: Committed, statistics: Statistics) -> decompose.Choice:
+    def choice(self, before: Plan, committed: Newest, statistics: Statistics) -> decompose.Choice:
         current = before.tree if any(committed) else None
         room, most = self._room(committed, statistics.rows), self._most_stored()
         wanted = None if self.settings.plan is None else trees.parse(self.settings.plan, self.spec)
@@ -146,7 +146,7 @@ class Planner:
         spills = self.settings.memory_bytes is None or self.settings.overflow == "spill"
         return decompose.MOST_STORED if spills else 0.0  # more rows than fit are then an error, or are dropped
 
-    def _room(self, committed: Committed, rows: Sequence[float]) -> decompose.Room:
+    def _room(self, committed: Newest, rows: Sequence[float]) -> decompose.Room:
         """How many rows of inputs fit into memory, judged by what those that are there take."""
         budget, found = self.settings.memory_bytes, [m for m in committed if m is not None]
         resident = sum(m.held.rows_resident for m in found)
@@ -157,7 +157,7 @@ class Planner:
 
     # --- probing orders --------------------------------------------------------------------------------------
 
-    def _has_news(self, committed: Committed) -> bool:
+    def _has_news(self, committed: Newest) -> bool:
         """Whether it is time to look at orders."""
         found = [manifest for manifest in committed if manifest is not None]
         self._arrived += sum(manifest.taken.rows for manifest in found)
@@ -167,7 +167,7 @@ class Planner:
         self._arrived = 0
         return True
 
-    def counted(self, tree: Tree, committed: Committed) -> list[Counted]:
+    def counted(self, tree: Tree, committed: Newest) -> list[Counted]:
         """The operators of a tree, with what the partitions have committed of them that run it already."""
         running = [m.operators for m in committed if m is not None and m.tree == tree]
         return [Counted(p, [each[p.number] for each in running]) for p in trees.layout(self.spec, tree)]
@@ -226,7 +226,7 @@ class Planner:
     # --- memory and disk -------------------------------------------------------------------------------------
 
     def _overflow(
-        self, tree: Tree, before: Plan, committed: Committed, moving: frozenset[str], ended: bool, spare: float
+        self, tree: Tree, before: Plan, committed: Newest, moving: frozenset[str], ended: bool, spare: float
     ) -> tuple[Overflow | None, bool]:
         """How the batch keeps within its memory; None where everything is in memory and stays there."""
         settings, spec = self.settings, self.spec
@@ -254,7 +254,7 @@ class Planner:
         )
         return planned, any(d.work for d in decisions)
 
-    def _decisions(self, committed: Committed, given: manager.Circumstances) -> list[manager.Decision]:
+    def _decisions(self, committed: Newest, given: manager.Circumstances) -> list[manager.Decision]:
         """What each partition does on disk."""
         out = [manager.Decision()] * len(committed)
         for tree in {manifest.tree for manifest in committed if manifest is not None}:
@@ -264,7 +264,7 @@ class Planner:
                 out[partition] = decision
         return out
 
-    def _earned(self, before: Plan, committed: Committed, rate: float) -> float:
+    def _earned(self, before: Plan, committed: Newest, rate: float) -> float:
         """Bytes of disk work that a partition may do besides new input: the rest of before, and new earnings."""
         found = [m for m in committed if m is not None]
         left = 0 if before.overflow is None else before.overflow.earned

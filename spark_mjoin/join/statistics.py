@@ -6,7 +6,7 @@
 Evidence is what probes have counted, by context: the arriving input, what was bound, what was probed. A fan-out that
 was measured in just this context stands as measured. Every other is estimated from the selectivities of pairs
 of inputs, which are symmetric: what rows of B saw in A is what rows of A will see in B. Each level leans on
-the next more general one as far as its own evidence is thin, and old evidence is, since counts fade (`metrics.faded`).
+the next more general one as far as its own evidence is thin, and old evidence is, since counts fade (`evidence.faded`).
 
 Pairs are combined as if keys were contained in each other: the inputs of a key class are connected by their largest
 selectivities, a spanning tree, and classes and residuals are independent. So `size` is a function of the set of

@@ -12,7 +12,7 @@ import pytest
 
 from spark_mjoin import flush
 from spark_mjoin.driver import choice, decompose
-from spark_mjoin.driver.choice import Committed, Planner
+from spark_mjoin.driver.choice import Newest, Planner
 from spark_mjoin.join.statistics import Statistics
 from spark_mjoin.model import Tree
 from spark_mjoin.plan import Plan
@@ -84,7 +84,7 @@ def looks(monkeypatch: pytest.MonkeyPatch) -> list[Look]:
     seen: list[Look] = []
     choose = Planner.choice
 
-    def looking(planner: Planner, before: Plan, committed: Committed, statistics: Statistics) -> decompose.Choice:
+    def looking(planner: Planner, before: Plan, committed: Newest, statistics: Statistics) -> decompose.Choice:
         found = choose(planner, before, committed, statistics)
         overflowed = any(manifest.overflowed for manifest in committed if manifest is not None)
         seen.append(Look(overflowed, before.tree, found.tree, found.reason))
