@@ -179,16 +179,16 @@ class _Operator:
         """At the end of a slice, as between two batches: keep what probes have seen, and plan the next orders."""
         if self.order == "adaptive":
             rows = sum(self.counts.rows_in)
-            self.state.learn(self.counts.work().edges, rows - self.learned_rows)
+            self.state.probed.learn(self.counts.work().edges, rows - self.learned_rows)
             self.counts.work().edges, self.learned_rows = {}, rows
             sizes = [float(table.rows) for table in self.state.tables]
-            statistics = Statistics.of(self.spec, sizes, self.state.edges)
+            statistics = Statistics.of(self.spec, sizes, self.state.probed.edges)
             self.probing = Probing(self.spec, choose_all(statistics, sizes, self.probing.planned)[0])
 
     def _order(self, input: int) -> ProbeOrder:
         sizes = [table.rows for table in self.state.tables]
         if self.order == "adaptive":
-            return self.probing.order(input, sizes, self.state.edges, self.counts.work().edges)
+            return self.probing.order(input, sizes, self.state.probed.edges, self.counts.work().edges)
         if isinstance(self.order, str):
             sign = {"smallest": 1, "largest": -1}[self.order]
             return probe_order(self.spec, input, [sign * rows for rows in sizes])

@@ -61,8 +61,8 @@ def arrive(
     start, end = insert(state, number, piece, counts, gate)
     if start < end:
         probing, work = probing or Probing.unplanned(state.spec), counts.work(state.place.number)
-        order = probing.order(number, [table.rows for table in state.tables], state.edges, work.edges)
-        state.orders[number] = describe(state.spec, order)
+        order = probing.order(number, [table.rows for table in state.tables], state.probed.edges, work.edges)
+        state.probed.orders[number] = describe(state.spec, order)
         windows = Windows.of(state.spec, state.progress, of_arrivals=True)
         for bound in Joining(state.spec, state.tables, work, windows).produce(order, start, end):
             if state.tracked:

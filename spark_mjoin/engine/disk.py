@@ -65,7 +65,7 @@ class Disk:
         self.phase.peak_bytes = max(self.phase.peak_bytes, used)
 
     def order(self, origin: int, sizes: Sequence[int]) -> ProbeOrder:
-        return self.probing.order(origin, sizes, self.state.edges, {})
+        return self.probing.order(origin, sizes, self.state.probed.edges, {})
 
     def joining(self, tables: Sequence[Table]) -> Joining:
         """What finds combinations of some tables, inside their windows."""

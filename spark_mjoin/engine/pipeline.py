@@ -74,7 +74,7 @@ class Pipeline:
             for n, spec in enumerate(specs)
         ]
         for operator, probing in zip(state.operators, self.probing, strict=True):
-            operator.scans = probing.scans
+            operator.probed.scans = probing.scans
             operator.departures = self.counts.departures
 
     @property

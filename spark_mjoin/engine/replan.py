@@ -49,7 +49,7 @@ def replan(batch: Pipeline, spec: JoinSpec, tree: Tree) -> Iterator[pa.RecordBat
     )
     state.lineage = old.lineage
     for operator in old.operators:
-        add_to(state.learned, over_inputs(spec, operator.place, operator.edges))
+        add_to(state.learned, over_inputs(spec, operator.place, operator.probed.edges))
     started, phase = batch.clock(), batch.counts.disk_to_disk
     change = Change(batch, old, state)
     for operator in reversed(state.operators):  # those below come first
@@ -68,7 +68,7 @@ def _conclude(batch: Pipeline) -> None:
     """End the work of the old plan: what was counted so far is about its operators, and memory is for the new ones."""
     for operator in batch.state.operators:
         work = batch.counts.work(operator.place.number)
-        operator.learn(work.edges, 0)
+        operator.probed.learn(work.edges, 0)
         work.edges = {}
         if operator.tracked:
             for number in range(len(operator.tables)):
@@ -116,7 +116,7 @@ class Change:
         operator.segments += [_moved(s, member, same) for s in source.segments if s.input == number]
         operator.totals[member] = source.totals[number]
         operator.admitted[member] = source.admitted[number]
-        operator.orders[member] = ""
+        operator.probed.orders[member] = ""
 
     def _load(self, operator: OperatorState) -> None:
         """Read the rows of a tracked operator from the segments that all are in; all their combinations are emitted."""

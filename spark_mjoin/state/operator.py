@@ -1,9 +1,14 @@
 """The state of one operator of a plan: the rows of its members, counters, and the segments that persist them.
 
 A member is an input of the join, or the result of another operator. Rows are in segments from the commit of the batch
-that brought them, in memory or not. So evicting writes nothing that would not be written anyway: a flush saves
-what is not saved yet, and forgets. Rows that no result needs any more (`progress`) stay in their segments until all
-others of the segment are like that, and are left out when it is read.
+that brought them, in memory or not. So an eviction writes nothing that would not be written anyway: it saves what is
+not saved yet, and forgets. Rows leave for good through `depart` alone; segments may still hold them (`departed`).
+
+    tables, totals, saved, segments    rows
+    groups, residency                  how many there are in each bucket, when they came and were evicted
+    departed, admitted                 what has left for good, and what was not let in
+    probed                             what probes have seen
+    sample                             rows by which to estimate what is pending or lost
 """
 
 from __future__ import annotations
@@ -14,14 +19,15 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from spark_mjoin.counts import Departures, Reason
-from spark_mjoin.evidence import EdgeCounts, Edges, edges_of, faded, kept_edges, rank
-from spark_mjoin.model import Access, Array, JoinSpec, OperatorSpec
+from spark_mjoin.evidence import kept_edges
+from spark_mjoin.model import Array, JoinSpec, OperatorSpec
 from spark_mjoin.state.admitted import Admitted
 from spark_mjoin.state.arrivals import median
 from spark_mjoin.state.buckets import BUCKETS, bucket_class
 from spark_mjoin.state.departed import Departed
 from spark_mjoin.state.groups import Groups
 from spark_mjoin.state.manifest import OperatorFigures, Segment, Signature
+from spark_mjoin.state.probed import Probed
 from spark_mjoin.state.progress import Progress
 from spark_mjoin.state.promises import Promises
 from spark_mjoin.state.residency import Residency, Victim
@@ -32,9 +38,10 @@ from spark_mjoin.state.table import Table
 @dataclass
 class OperatorState:
     """Rows are only ever added, so a version is known by their number: state v + 1 is state v and the rows after it.
-    Where there are windows, some of them do not count any more, as `progress` says.
+    Some of them may not count any more, as `departed` says.
 
-    A *tracked* state may give up memory; it knows the bucket and the arrival of every row. So does one with windows.
+    A *tracked* state may evict rows; it knows the bucket and the arrival of every row. So does one from which rows
+    depart.
     """
 
     place: OperatorSpec
@@ -43,14 +50,12 @@ class OperatorState:
     saved: list[int]  # rows of each table that are in segments; the rest came in this batch
     groups: Groups
     residency: Residency
-    departed: Departed
+    departed: Departed  # what is known about rows that have left for good
+    probed: Probed
+    admitted: list[Admitted]  # of each member that is an input
     tracked: bool = False
     segments: list[Segment] = field(default_factory=list)
-    edges: Edges = field(default_factory=dict)  # what probes have seen, lately more than long ago
     results: int = 0  # combinations emitted since the operator is there
-    orders: list[str] = field(default_factory=list)  # the last probing order of each member, for people
-    scans: Access = ()  # the directions that scanned in the last batch, for people
-    admitted: list[Admitted] = field(default_factory=list)  # of each member that is an input
     sample: Sample | None = None  # of the inputs of the whole join: all operators of a plan have the same one
     departures: Departures = field(default_factory=Departures)  # of this batch
 
@@ -66,9 +71,9 @@ class OperatorState:
             groups=Groups.empty(spec),
             residency=Residency(n),
             departed=Departed(place),
-            tracked=tracked,
-            orders=[""] * n,
+            probed=Probed([""] * n),
             admitted=[Admitted() for _ in range(n)],
+            tracked=tracked,
         )
 
     @staticmethod
@@ -88,17 +93,6 @@ class OperatorState:
     @property
     def promises(self) -> Promises:
         return self.departed.promises
-
-    def learn(self, edges: Edges, rows: int) -> None:
-        """Add what probes saw in a batch of so many arriving rows.
-
-        In the order of manifests: sums over contexts are the same then whether a state was loaded or not.
-        """
-        known = faded(self.edges, rows)
-        for context, counts in edges.items():
-            if counts.probes:
-                known.setdefault(context, EdgeCounts()).add(counts)
-        self.edges = dict(sorted(known.items(), key=lambda entry: rank(entry[0])))
 
     def emit_late(self, buckets: Array) -> None:
         """Count results of disk work, given the bucket of each."""
@@ -189,10 +183,10 @@ class OperatorState:
             tuple(self.totals),
             tuple(self.segments),
             self.results,
-            tuple(self.orders),
-            kept_edges(self.edges),
+            tuple(self.probed.orders),
+            kept_edges(self.probed.edges),
             tuple(admitted.figures() for admitted in self.admitted),
-            self.scans,
+            self.probed.scans,
             self.signatures(),
             self.residency.figures() if tracked else None,
             self.groups.figures() if tracked else None,
@@ -207,7 +201,7 @@ class OperatorState:
         """Become what a manifest says, but for rows and what has departed of them."""
         if kept.residency is not None and kept.groups is not None:
             self.residency, self.groups = Residency.of(kept.residency), Groups.of(self.spec, kept.groups)
-        self.results, self.orders, self.edges = kept.results, list(kept.orders), edges_of(kept.edges)
+        self.results, self.probed = kept.results, Probed.of(kept)
         self.admitted = [Admitted.of(each) for each in kept.admitted]
 
     def signatures(self) -> tuple[Signature | None, ...] | None:

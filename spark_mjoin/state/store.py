@@ -198,7 +198,7 @@ class StateStore(Manifests):
         state.results += batch.rows_out
         for operator in state.operators:
             work = batch.work(operator.place.number)
-            operator.learn(work.edges, work.moves)
+            operator.probed.learn(work.edges, work.moves)
         state.learned = faded(state.learned, sum(batch.rows_in))
         manifest = _manifest(state, version, positions, batch)
         written = manifest.text()
@@ -241,7 +241,7 @@ def _manifest(state: PartitionState, version: int, positions: Mapping[str, Posit
         tree=state.tree,
         rows=tuple(operator.totals[member] for operator, member in inputs),
         dropped=tuple(operator.departed.counts[member] for operator, member in inputs),
-        orders=tuple(operator.orders[member] for operator, member in inputs),
+        orders=tuple(operator.probed.orders[member] for operator, member in inputs),
         results=state.results,
         operators=tuple(operator.figures() for operator in state.operators),
         ancestors=tuple(ancestor for ancestor, _ in state.lineage[-ANCESTORS:]),

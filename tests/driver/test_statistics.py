@@ -49,12 +49,12 @@ def joined(spec: JoinSpec, batches: list[tuple[int, pa.RecordBatch]], slots: Slo
         counts = BatchCounts([0] * len(spec.inputs))
         for _ in arrival.arrive(state, input, Piece.whole(input, rows), counts, Gate(slots)):
             continue
-        state.learn(counts.work().edges, sum(counts.rows_in))
+        state.probed.learn(counts.work().edges, sum(counts.rows_in))
     return state
 
 
 def statistics(state: OperatorState) -> Statistics:
-    return Statistics.of(state.spec, [float(table.rows) for table in state.tables], state.edges)
+    return Statistics.of(state.spec, [float(table.rows) for table in state.tables], state.probed.edges)
 
 
 def streams(
@@ -179,7 +179,7 @@ def test_residuals_count_for_what_goes_on_and_not_for_what_is_looked_at() -> Non
 def test_partitions_give_the_statistics_of_the_whole() -> None:
     spec, arrivals = plan(STAR), streams({i: {"k": 150} for i in (A, B, C)})
     parts = [joined(spec, arrivals, Routing(3).slots(p)) for p in range(3)]
-    manifests = [operator(tuple(part.totals), kept_edges(part.edges)) for part in parts]
+    manifests = [operator(tuple(part.totals), kept_edges(part.probed.edges)) for part in parts]
     seen = Statistics.of_manifests(spec, [*manifests, None])
     whole = statistics(joined(spec, arrivals))
     assert seen.selectivity(A, B) == pytest.approx(whole.selectivity(A, B), rel=0.05)

@@ -171,7 +171,7 @@ def with_a_batch_since_the_copy(kind: str, root: Path) -> Life:
 @contextmanager
 def no_state_is_loaded() -> Iterator[None]:
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("spark_mjoin.state.store.StateStore.load", None)
+        patch.setattr("spark_mjoin.engine.loading.load", None)
         yield
 
 
