@@ -250,7 +250,7 @@ class _Taking:
             root.groups.passed(range(BUCKETS))
         for donor in self.donors:
             running, learned = donor.edges()
-            for mine, theirs in ((root.edges, running), (self.state.learned, learned)):
+            for mine, theirs in ((root.probed.edges, running), (self.state.learned, learned)):
                 for context, counts in theirs.items():
                     mine.setdefault(context, EdgeCounts()).add(self._as_here(donor, counts, context[2]))
         if root.sample is not None:
