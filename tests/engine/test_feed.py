@@ -2,7 +2,7 @@
 
 import json
 from collections.abc import Iterator, Sequence
-from dataclasses import is_dataclass
+from dataclasses import fields, is_dataclass
 from pathlib import Path
 from typing import Any
 
@@ -163,7 +163,7 @@ MOMENTARY = [
 def lasting(value: Any, left_out: Sequence[str] = ()) -> Any:
     """A manifest without what depends on a clock or on an attempt's name, or is a task's part of what all see."""
     if is_dataclass(value):
-        value = vars(value)
+        value = {field.name: getattr(value, field.name) for field in fields(value)}
     elif hasattr(value, "_asdict"):
         value = value._asdict()
     if isinstance(value, dict):
