@@ -60,6 +60,10 @@ class RememberedWords(WordSet):
             at = np.searchsorted(self.lows, lows, side="right") - 1
             new = (at < 0) | (highs > self.highs[np.maximum(at, 0)])
             lows, highs, numbers = lows[new], highs[new], numbers[new]
+        self._merge(lows, highs, numbers)
+
+    def _merge(self, lows: Array, highs: Array, numbers: Array) -> None:
+        """Add ranges; each that they touch becomes one with them, as young as the youngest."""
         if not lows.size:
             return
         lows, highs = np.concatenate([self.lows, lows]), np.concatenate([self.highs, highs])
@@ -99,10 +103,9 @@ class RememberedWords(WordSet):
         return [(RANGES, _encoded_words(self.lows[young], self.highs[young]), self.numbers[young])]
 
     def take(self, kind: int, keys: pa.Array, numbers: Array) -> None:
-        """Entries as they were written."""
+        """Entries as they were written: what is there of one already is older, and as young as the entry now."""
         ends = _decoded_words(keys)
-        order = np.argsort(ends[:, 0], kind="stable")
-        self.unite(WordSet(ends[order, 0], ends[order, 1]), numbers[order])
+        self._merge(ends[:, 0], ends[:, 1], numbers)
 
 
 class RememberedBytes(ByteSet):

@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from spark_mjoin.join.keys import encode
@@ -94,6 +94,16 @@ def histories(draw: st.DrawFn) -> list[Any]:
     return draw(st.lists(st.one_of(step, step, st.tuples(st.just(0), st.just(WORDS), COMMIT)), min_size=6, max_size=40))
 
 
+RANGE_THAT_IS_CUT_AGAIN = [
+    (0, WORDS, ("range", (None, 0))),
+    (0, WORDS, ("commit", False)),
+    (0, WORDS, ("range", (None, 1))),
+    (0, WORDS, ("forget", [0])),
+    (0, WORDS, ("commit", False)),
+]  # what is left of it was written before, and is younger by now
+
+
+@example(RANGE_THAT_IS_CUT_AGAIN, 100)
 @given(histories(), st.sampled_from([0, 5, 100]))
 @examples(300)
 def oracle_a_log_gives_back_what_was_written(steps: list[Any], stale: int) -> None:
