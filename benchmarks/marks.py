@@ -24,7 +24,6 @@ import subprocess
 import sys
 import tempfile
 import time
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -175,8 +174,7 @@ class _Join:
         from spark_mjoin.engine.loading import load
 
         started = time.process_time()
-        roomy = replace(self.overflow, memory_bytes=None)
-        loaded = load(self.store, self.spec, self.state.tree, self.version, {}, roomy)
+        loaded = load(self.store, self.spec, self.state.tree, self.version, {}, None)
         seconds = time.process_time() - started
         if [table.rows for table in loaded.root.tables] != [table.rows for table in self.state.root.tables]:
             raise SystemExit("a loaded state has other rows in memory")
