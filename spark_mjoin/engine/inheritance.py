@@ -1,12 +1,12 @@
 """What inputs have promised, for a partition that takes over rows of others (engine.takeover).
 
 A promise is a fact about what an input delivers to anybody, so a partition may have those of all. Of single keys of the
-class by which rows are divided it takes its own: then each key is told downstream by the one partition that can have
-rows with it, and no partition remembers what only others are asked for. Ranges it takes whole: several partitions tell
-none (query.promises).
+class by which rows are divided it takes its own: then each key is emitted by the one partition that can have rows with
+it, and no partition remembers what only others are asked for. Ranges it takes whole: several partitions emit none
+(query.promises).
 
-What was told stays told: keys of other classes are not told by several partitions, and those that they have noted as
-told are not told later either.
+What was emitted is not emitted again. Keys of other classes are not emitted by several partitions, though they note
+them, and what they have noted is not emitted later either.
 """
 
 from __future__ import annotations
@@ -16,10 +16,9 @@ from collections.abc import Sequence
 import numpy as np
 import pyarrow as pa
 
-from spark_mjoin.engine.retention.promises import split_joint
 from spark_mjoin.model import Array, JoinSpec
 from spark_mjoin.state.columns import hash_array
-from spark_mjoin.state.keysets import ByteSet, Keys, KeySet, WordSet, chosen, ordered, set_of, size
+from spark_mjoin.state.keysets import ByteSet, Keys, KeySet, WordSet, apart, chosen, ordered, set_of, size
 from spark_mjoin.state.operator import OperatorState
 from spark_mjoin.state.promises import OUTPUT, Classes
 from spark_mjoin.state.routing import Slots, of_hashes
@@ -81,7 +80,7 @@ def _own(spec: JoinSpec, classes: Classes, keys: Keys, slots: Slots) -> Array:
     if slots.is_all or spec.star_class not in classes:
         return np.ones(size(keys), np.bool_)
     if len(classes) > 1:
-        keys = split_joint(spec, classes, keys)[classes.index(spec.star_class)]
+        keys = apart([spec.classes[c] for c in classes], keys)[classes.index(spec.star_class)]
     if isinstance(keys, np.ndarray):
         keys = pa.array(ordered(keys, spec.classes[spec.star_class]))
     return slots.have(of_hashes(hash_array(keys)))

@@ -9,7 +9,7 @@ taken over is emitted. That is all that has to be known of them: they are marked
 row that comes later, and is found as ever.
 
 Only rows of inputs are taken over, as members of one MJoin. Intermediate results of a tree are made anew, as whenever
-the plan changes (engine.replan). Rows that have left the state for good stay behind.
+the plan changes (engine.replan). Rows that were dropped stay behind.
 
 A pure function of the old manifests, of the plan and of the partition: attempts take over the same rows in the same
 order. They are written to segments of the partition's own with its first version, and when memory is full before. Their
@@ -255,7 +255,7 @@ class _Taking:
                     mine.setdefault(context, EdgeCounts()).add(self._as_here(donor, counts, context[2]))
         if root.sample is not None:
             sampling.fit(self.state)
-            root.sample.settled = self.state.results, sampling.moment(self.state)
+            sampling.mark_emitted(self.state)
 
     def _as_here(self, donor: Donor, counts: EdgeCounts, target: int) -> EdgeCounts:
         """What probes of a donor would have seen here: so many of them, and so many rows to meet."""

@@ -63,6 +63,25 @@ def together(keys: Sequence[Keys]) -> Keys:
     return pc.binary_join_element_wise(*parts, pa.scalar(b"", _BYTES))
 
 
+def apart(domains: Sequence[KeyDomain], keys: pa.Array) -> list[Keys]:
+    """The keys of each of several classes, with such domains, from keys of all of them `together`."""
+    out: list[list[int | bytes]] = [[] for _ in domains]
+    for key in keys.to_pylist():
+        at = 0
+        for found, domain in zip(out, domains, strict=True):
+            word = int.from_bytes(key[at : at + 8], "little", signed=True)
+            at += 8
+            if domain.is_word:
+                found.append(word)
+            else:
+                found.append(key[at : at + word])
+                at += word
+    return [
+        np.array(found, np.int64) if domain.is_word else pa.array(found, _BYTES)
+        for found, domain in zip(out, domains, strict=True)
+    ]
+
+
 def _fixed(words: Array) -> pa.Array:
     raw = np.ascontiguousarray(words, np.int64)
     return pa.Array.from_buffers(pa.binary(8), raw.size, [None, pa.py_buffer(raw)]).cast(_BYTES)

@@ -171,7 +171,7 @@ def test_what_probes_have_seen_goes_along(query: Query, tmp_path: Path) -> None:
             assert found.selectivity(a, b) == pytest.approx(wanted.selectivity(a, b), rel=0.1)
 
 
-def test_rows_that_have_left_the_state_stay_behind(tmp_path: Path) -> None:
+def test_rows_that_were_dropped_stay_behind(tmp_path: Path) -> None:
     query = Query(tmp_path, scripted(arrivals(), QUERY, **TIMED))
     query.start(2)
     query.batches(6)

@@ -1,7 +1,7 @@
 """Other numbers of partitions at every restart, against the same oracles: nothing lost, nothing repeated.
 
-With all that a state may have in it: rows on disk by every policy, windows in time and rows, promises and what is told
-downstream because of them, shed rows, trees; and with faults in the first batches of each number.
+With all that a state may have in it: rows on disk by every policy, windows in time and rows, promises and what is
+emitted because of them, shed rows, trees; and with faults in the first batches of each number.
 """
 
 from pathlib import Path

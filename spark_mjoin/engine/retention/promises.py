@@ -28,7 +28,7 @@ from spark_mjoin.join.punctuations import Delivered, Said, read
 from spark_mjoin.model import HIGH, LOW, MARK, Array, InputSpec, JoinSpec, Purging
 from spark_mjoin.state.buckets import BUCKETS
 from spark_mjoin.state.columns import valid_rows
-from spark_mjoin.state.keysets import FIRST, LAST, ByteSet, Keys, KeySet, WordSet, ordered
+from spark_mjoin.state.keysets import FIRST, LAST, ByteSet, Keys, KeySet, WordSet, apart, ordered
 from spark_mjoin.state.operator import OperatorState
 from spark_mjoin.state.promises import Classes
 from spark_mjoin.state.routing import ALL_SLOTS, Slots, of_numbers
@@ -198,7 +198,7 @@ def told(spec: JoinSpec, what: Sequence[tuple[Classes, KeySet]], slots: Slots) -
             yield from _of_class(spec, classes[0], keys)
         else:
             assert isinstance(keys, ByteSet)
-            parts = split_joint(spec, classes, keys.values)
+            parts = apart([spec.classes[c] for c in classes], keys.values)
             named = {spec.key_column(c): _decoded(spec, c, part) for c, part in zip(classes, parts, strict=True)}
             yield from _known(spec, named)
 
@@ -260,22 +260,3 @@ def _rows(spec: JoinSpec, columns: dict[str, pa.Array], rows: int) -> pa.RecordB
     columns = {**columns, MARK: pa.array(np.ones(rows, np.bool_))}
     arrays = [columns[f.name] if f.name in columns else pa.nulls(rows, f.type) for f in spec.schema]
     return pa.RecordBatch.from_arrays(arrays, schema=spec.schema)
-
-
-def split_joint(spec: JoinSpec, classes: Classes, keys: pa.Array) -> list[Keys]:
-    """The keys of each class, from keys of several taken together (see keysets.together)."""
-    out: list[list[int | bytes]] = [[] for _ in classes]
-    for key in keys.to_pylist():
-        at = 0
-        for number, c in enumerate(classes):
-            word = int.from_bytes(key[at : at + 8], "little", signed=True)
-            at += 8
-            if spec.classes[c].is_word:
-                out[number].append(word)
-            else:
-                out[number].append(key[at : at + word])
-                at += word
-    return [
-        np.array(of, np.int64) if spec.classes[c].is_word else pa.array(of, pa.large_binary())
-        for c, of in zip(classes, out, strict=True)
-    ]
