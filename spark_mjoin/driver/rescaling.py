@@ -71,7 +71,7 @@ def is_pending(spec: JoinSpec, manifest: Manifest) -> bool:
     )
 
 
-def is_over(routing: Routing, committed: Committed) -> bool:
+def is_past(routing: Routing, committed: Committed) -> bool:
     """Whether no batch that may still be run again, and no partition, needs what was there before a routing."""
     kept = routing.since + garbage.KEPT_VERSIONS - 1
     return routing.before is not None and committed.version >= kept and committed.is_complete

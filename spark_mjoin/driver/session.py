@@ -158,7 +158,7 @@ class Session:
         self._newest: Point | None = None  # the end of the newest batch whose tasks were asked for
         self._reported = True  # that batch
         self._complete: tuple[str, Committed] | None = None  # by query, the newest that every partition has committed
-        self._oldest: Routing | None = None  # whose directories are the oldest that are left
+        self._tidied: Routing | None = None  # before which nothing is left
 
     @property
     def is_limited(self) -> bool:
@@ -232,9 +232,9 @@ class Session:
     def _remove_older(self, at: Point, committed: Reading) -> None:
         """Remove what was there before the number of partitions last changed, if nobody needs it any more."""
         routing = at.plan.routing
-        if routing != self._oldest and rescaling.is_over(routing, committed()):
+        if routing != self._tidied and rescaling.is_past(routing, committed()):
             rescaling.remove_older(self.location(at), routing)
-            self._oldest = routing
+            self._tidied = routing
 
     def _may_have_disk_work(self, committed: Reading) -> bool:
         """Whether there may be disk work left: with a budget, or where a query resumes that had one before."""

@@ -80,7 +80,7 @@ def _own(spec: JoinSpec, classes: Classes, keys: Keys, slots: Slots) -> Array:
     if slots.is_all or spec.star_class not in classes:
         return np.ones(size(keys), np.bool_)
     if len(classes) > 1:
-        keys = apart(keys, [spec.classes[c].is_word for c in classes])[classes.index(spec.star_class)]
+        keys = apart([spec.classes[c] for c in classes], keys)[classes.index(spec.star_class)]
     if isinstance(keys, np.ndarray):
         keys = pa.array(ordered(keys, spec.classes[spec.star_class]))
     return slots.have(of_hashes(hash_array(keys)))

@@ -117,6 +117,12 @@ def moment(state: PartitionState) -> int:
     return 0 if state.sample is None else state.sample.clock
 
 
+def mark_emitted(state: PartitionState) -> None:
+    """Nothing that the rows so far have is pending."""
+    assert state.sample is not None
+    state.sample.complete_at = state.results, moment(state)
+
+
 def fit(state: PartitionState) -> None:
     """Make the sample as small as it has to be."""
     sample = state.sample

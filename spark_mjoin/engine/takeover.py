@@ -255,7 +255,7 @@ class _Taking:
                     mine.setdefault(context, EdgeCounts()).add(self._as_here(donor, counts, context[2]))
         if root.sample is not None:
             sampling.fit(self.state)
-            root.sample.complete_at = self.state.results, sampling.moment(self.state)
+            sampling.mark_emitted(self.state)
 
     def _as_here(self, donor: Donor, counts: EdgeCounts, target: int) -> EdgeCounts:
         """What probes of a donor would have seen here: so many of them, and so many rows to meet."""

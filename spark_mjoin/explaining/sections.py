@@ -326,7 +326,7 @@ def partitioning(spec: JoinSpec, settings: Settings, requested: int) -> list[str
             " inputs have"
         ]
         if settings.partitions == 1:
-            lines[0] += "; 'partitions' can be set higher"
+            lines[0] += "; 'partitions' can be set higher, at any restart"
     if settings.partitions > 1 and settings.memory_bytes is not None:
         lines.append(f"{INDENT}each has {size(settings.memory_bytes / settings.partitions)} of 'memory'")
     return drawing.titled("PARTITIONING", lines)

@@ -63,22 +63,22 @@ def together(keys: Sequence[Keys]) -> Keys:
     return pc.binary_join_element_wise(*parts, pa.scalar(b"", _BYTES))
 
 
-def apart(keys: pa.Array, are_words: Sequence[bool]) -> list[Keys]:
-    """The keys of each class, from keys that were put together; of some classes they are words."""
-    out: list[list[int | bytes]] = [[] for _ in are_words]
+def apart(domains: Sequence[KeyDomain], keys: pa.Array) -> list[Keys]:
+    """The keys of each of several classes, with such domains, from keys of all of them `together`."""
+    out: list[list[int | bytes]] = [[] for _ in domains]
     for key in keys.to_pylist():
         at = 0
-        for found, is_word in zip(out, are_words, strict=True):
+        for found, domain in zip(out, domains, strict=True):
             word = int.from_bytes(key[at : at + 8], "little", signed=True)
             at += 8
-            if is_word:
+            if domain.is_word:
                 found.append(word)
             else:
                 found.append(key[at : at + word])
                 at += word
     return [
-        np.array(found, np.int64) if is_word else pa.array(found, _BYTES)
-        for found, is_word in zip(out, are_words, strict=True)
+        np.array(found, np.int64) if domain.is_word else pa.array(found, _BYTES)
+        for found, domain in zip(out, domains, strict=True)
     ]
 
 

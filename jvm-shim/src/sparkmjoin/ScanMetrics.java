@@ -52,6 +52,7 @@ public final class ScanMetrics {
     DESCRIPTIONS.put("rowsLate", "rows that came too late");
     DESCRIPTIONS.put("deferredRows", "rows whose results are not complete");
     DESCRIPTIONS.put("resultsTotal", "results since the query began");
+    DESCRIPTIONS.put("rowsTakenOver", "rows taken over from other numbers of partitions");
     DESCRIPTIONS.put("stateCacheHits", "partitions that found their state in the worker");
   }
 

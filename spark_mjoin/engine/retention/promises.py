@@ -198,7 +198,7 @@ def announced(spec: JoinSpec, what: Sequence[tuple[Classes, KeySet]], slots: Slo
             yield from _of_class(spec, classes[0], keys)
         else:
             assert isinstance(keys, ByteSet)
-            parts = apart(keys.values, [spec.classes[c].is_word for c in classes])
+            parts = apart([spec.classes[c] for c in classes], keys.values)
             named = {spec.key_column(c): _decoded(spec, c, part) for c, part in zip(classes, parts, strict=True)}
             yield from _known(spec, named)
 
