@@ -55,7 +55,6 @@ def fluctuating(scale: float) -> Outcome:
         Plan("S3 low: (S1, S3), S2", _deep("unique1", "s1", "s3", "s2"), "random", memory),
     ]
     drawn, in_phase, most_behind = list[tuple[list[Run], list[float]]](), np.zeros((3, len(plans)), np.int64), 0.0
-    last_phases = list[str]()  # S3 high over S3 low, in each drawing
     for draw in range(FIG11_DRAWS):
         seed = 100 * draw
         streams = {
@@ -65,9 +64,7 @@ def fluctuating(scale: float) -> Outcome:
         }
         found = [run(plan, streams, LOADED) for plan in plans]
         bounds = [0.0, *(float(streams["s3"].seconds[n - 1]) for n in np.cumsum([n for n, _ in phases]))]
-        given = [[r.between(a, b) for r in found] for a, b in pairwise(bounds)]
-        in_phase += given
-        last_phases.append(f"{given[-1][1] / given[-1][2]:.2f}")
+        in_phase += [[r.between(a, b) for r in found] for a, b in pairwise(bounds)]
         most_behind = max(most_behind, behind(found[0], found[1:], found[0].arrived))
         drawn.append((found, bounds))
     (runs, bounds), (mjoin, *_) = drawn[0], drawn[0][0]
@@ -94,8 +91,7 @@ def fluctuating(scale: float) -> Outcome:
                 f"while S3 is {name}, the plan with S3 {'low' if name == 'slow' else 'high'} gives more: times",
                 in_low / in_high if name == "slow" else in_high / in_low,
                 bar,
-                f"high {in_high:,}, low {in_low:,}"
-                + (f"; in each drawing {', '.join(last_phases)}" if name == names[-1] else ""),
+                f"high {in_high:,}, low {in_low:,}",
             )
             for name, bar, (_, in_high, in_low) in zip(names, FIG11_SWITCHES, in_phase.tolist(), strict=True)
         ),
