@@ -32,7 +32,7 @@ import pyarrow as pa
 
 from spark_mjoin.counts import BatchCounts
 from spark_mjoin.engine import inheritance, overflow, sampling
-from spark_mjoin.engine.disk import Part
+from spark_mjoin.engine.disk import READ_ROWS, Part
 from spark_mjoin.errors import StateError
 from spark_mjoin.evidence import EdgeCounts, Edges, edges_of
 from spark_mjoin.join.statistics import over_inputs
@@ -54,6 +54,9 @@ from spark_mjoin.state.store import Draft, StateStore
 from spark_mjoin.task import PartitionTask
 
 log = logging.getLogger(__name__)
+
+PIECE_SHARE = 1 << 12  # bytes of memory for each row that comes at once
+LEAST_ROWS = 1 << 8
 
 
 def take_over(task: PartitionTask, plan: Plan, draft: Draft, counts: BatchCounts) -> PartitionState:
@@ -212,21 +215,33 @@ class _Taking:
         self.state.watch(sample)
 
     def rows(self, donor: Donor) -> None:
-        """Take the rows of one donor, one input after the other, those that were let in alike together."""
-        for input, admitted in enumerate(self.root.admitted):
-            theirs = donor.admitted(input)
-            several = len(theirs.cohorts) > 1 and donor.knows_arrivals(input)
-            for cohort in range(len(theirs.cohorts)) if several else [None]:
-                if self.root.tracked:
-                    self.root.residency.events += 1  # so that ages tell cohorts apart
-                since, taken = self.root.residency.events, 0
-                weight = theirs.mean_weight(cohort)
-                for batch in donor.rows(input, self.slots):
-                    if cohort is not None:
-                        batch = batch.filter(pa.array(theirs.cohort_of(arrived_of(batch)) == cohort))
-                    self._take(donor, input, batch, weight)
-                    taken += batch.num_rows
-                admitted.inherit(theirs, cohort, taken, since)
+        """Take the rows of one donor: of all inputs in turn, so that what stays in memory is of all of them."""
+        waiting = [self._of_input(donor, input) for input in range(len(self.root.tables))]
+        while waiting:
+            waiting = [pieces for pieces in waiting if next(pieces, True) is None]
+
+    def _of_input(self, donor: Donor, input: int) -> Iterator[None]:
+        """Take the rows of one input, piece by piece, those that were let in alike together."""
+        root, theirs = self.root, donor.admitted(input)
+        several = len(theirs.cohorts) > 1 and donor.knows_arrivals(input)
+        for cohort in range(len(theirs.cohorts)) if several else [None]:
+            if root.tracked:
+                root.residency.events += 1  # so that ages tell cohorts apart
+            since, taken, weight = root.residency.events, 0, theirs.mean_weight(cohort)
+            for batch in donor.rows(input, self.slots):
+                if cohort is not None:
+                    batch = batch.filter(pa.array(theirs.cohort_of(arrived_of(batch)) == cohort))
+                taken += batch.num_rows
+                for start in range(0, batch.num_rows, self._piece_rows):
+                    self._take(donor, input, batch.slice(start, self._piece_rows), weight)
+                    yield
+            root.admitted[input].inherit(theirs, cohort, taken, since)
+
+    @property
+    def _piece_rows(self) -> int:
+        """How many rows of an input come at once: few, where not many fit into memory."""
+        memory = None if self.overflow is None else self.overflow.memory_bytes
+        return READ_ROWS if memory is None else min(max(memory // PIECE_SHARE, LEAST_ROWS), READ_ROWS)
 
     def _take(self, donor: Donor, input: int, batch: pa.RecordBatch, weight: float) -> None:
         root, table = self.root, self.root.tables[input]
@@ -237,7 +252,7 @@ class _Taking:
         if root.tracked:
             root.groups.resident[input] += np.bincount(table.buckets_between(start, end), minlength=BUCKETS)
         if root.sample is not None and donor in self.unsampled:
-            root.sample.take(input, arrays, 0, weight)
+            root.sample.take(input, arrays, root.residency.events, weight)
             sampling.fit(self.state)
         if self.overflow is not None and overflow.is_over(self.state, self.overflow):
             overflow.make_room(self.state, self.overflow, self.draft, self.counts)
