@@ -2,8 +2,6 @@
 
 Fixed-width values have a known size. The length of strings, binary and nested values has to be known or assumed; it is
 looked up by alias and column, which is also the name of a column in an intermediate result.
-
-Not covered: when rows came (state.arrivals), eight bytes for each batch of an input that has rows in memory.
 """
 
 from __future__ import annotations

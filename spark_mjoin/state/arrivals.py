@@ -10,9 +10,8 @@ Rows may be given in any order: parts of segments that were clustered by bucket 
 answers are the same. A state that is loaded is put in order at the end (`Table.put_in_order`), so what it keeps in
 memory is the same as if it had not been loaded.
 
-Runs count towards a memory budget, eight bytes each. What counts has to be a function of the rows alone: else a state
-would take other decisions while it is loaded. So of rows that are out of order only those runs count that are younger
-than all before them. There are at most as many of these as arrivals, and as many once the rows are in order.
+Runs do not count towards a memory budget. How many there are depends on the way in which rows came, and what counts
+has to be a function of the rows alone: else a state would take other decisions while it is loaded.
 """
 
 from __future__ import annotations
@@ -24,7 +23,6 @@ import numpy as np
 from spark_mjoin.model import Array
 from spark_mjoin.state.columns import Buffer
 
-RUN_BYTES = 8
 FEW = 16  # rows of a table for each that is asked for, from which on it is faster to look each of them up
 
 
@@ -32,19 +30,9 @@ class Arrivals:
     def __init__(self) -> None:
         self.rows = 0
         self.runs = 0
-        self._youngest = 0  # runs that are younger than all before them
-        self._last = -1  # the events before the arrival of the youngest
+        self.in_order = True  # whether none came before one with a smaller number
         self._starts = Buffer(np.int32)  # the first row of each run
         self._events = Buffer(np.int32)  # the events before its arrival
-
-    @property
-    def in_order(self) -> bool:
-        """Whether no row has a number that is smaller than that of one before it."""
-        return self._youngest == self.runs
-
-    def nbytes(self) -> int:
-        """Accounted bytes: a function of the rows once they are in order, and never more than that before."""
-        return RUN_BYTES * self._youngest
 
     def append(self, arrived: Array | int, count: int) -> None:
         """Add so many rows; arrived is the number of events before the arrival of each, or of all."""
@@ -63,7 +51,7 @@ class Arrivals:
         kept = np.add.reduceat(mask, starts, dtype=np.int64) if self.runs else np.empty(0, np.int64)
         ends = np.cumsum(kept)
         some = kept > 0
-        self.rows, self.runs, self._youngest, self._last = int(kept.sum()), 0, 0, -1
+        self.rows, self.runs, self.in_order = int(kept.sum()), 0, True
         self._starts, self._events = Buffer(np.int32), Buffer(np.int32)
         new = events[some]
         first = np.flatnonzero(np.concatenate([[True], new[1:] != new[:-1]])[: new.size])
@@ -71,31 +59,23 @@ class Arrivals:
 
     def cut(self, rows: int) -> None:
         """Forget all rows but the first so many."""
-        in_order = self.in_order
         self.runs = int(np.searchsorted(self._starts.array[: self.runs], rows))
         self.rows = min(self.rows, rows)
-        # In order, the last run is the youngest of all: no other has to be looked at.
-        self._youngest, self._last = (max(self.runs - 1, 0), -1) if in_order else (0, -1)
-        self._count(self._events.array[self._youngest : self.runs])
 
     def _add(self, starts: Array, events: Array) -> None:
         """Add runs, of which no two neighbours are of the same arrival."""
         if not starts.size:
             return
-        if self.runs and events[0] == self._events.array[self.runs - 1]:
-            starts, events = starts[1:], events[1:]
-        self._count(events)
+        if self.runs:
+            last = self._events.array[self.runs - 1]
+            self.in_order = self.in_order and bool(events[0] >= last)
+            if events[0] == last:
+                starts, events = starts[1:], events[1:]
+        self.in_order = self.in_order and bool((events[1:] > events[:-1]).all())
         end = self.runs + starts.size
         self._starts.reserve(end)[self.runs : end] = starts
         self._events.reserve(end)[self.runs : end] = events
         self.runs = end
-
-    def _count(self, events: Array) -> None:
-        """Take runs into account that come behind the others."""
-        if events.size:
-            upto = np.maximum.accumulate(np.concatenate([[self._last], events]))
-            self._youngest += int(np.count_nonzero(upto[1:] > upto[:-1]))
-            self._last = int(upto[-1])
 
     def between(self, start: int, end: int) -> Array:
         """Of rows start..end-1 the events before their arrival."""

@@ -344,7 +344,7 @@ class Table:
         return self._rows_bytes() + indexes_bytes(self.spec, self.rows)
 
     def _rows_bytes(self) -> int:
-        return sum(column.nbytes(self.rows) for column in self.columns) + self.arrivals.nbytes()
+        return sum(column.nbytes(self.rows) for column in self.columns)
 
     def steady_bytes(self) -> int:
         """As nbytes, with indexes of the mean size: in proportion to the rows, without the jumps of an index."""

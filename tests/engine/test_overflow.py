@@ -292,7 +292,7 @@ def test_files_stay_few_under_overflow(tmp_path: Path) -> None:
 
 def test_records_of_departures_stay_few(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Inputs that never block would pile them up: from some number on a pass is due nevertheless."""
-    monkeypatch.setattr("spark_mjoin.driver.manager.MOST_RECORDS", 100)
+    monkeypatch.setattr("spark_mjoin.driver.disk_work.MOST_RECORDS", 100)
     run = Run(scripts(batches=40, size=100), STAR, tmp_path, memory="32k", flush="random", blockingThreshold="1")
     most = 0
     for _ in run.steps():

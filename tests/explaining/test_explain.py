@@ -254,14 +254,13 @@ def test_the_state_is_compared_with_the_budget(memory: str, said: str) -> None:
 @pytest.mark.parametrize("rows", [0, 1, 1000, 5000])
 @pytest.mark.parametrize("options", [STAR, join("a b c", CYCLE), join("a b", "SELECT a.s FROM a JOIN b ON a.s = b.s")])
 def oracle_sizes_are_what_tables_account_for(options: Mapping[str, str], rows: int, tracked: bool) -> None:
-    """Apart from when rows came: in how many batches they will is not known before there are any."""
     spec, _ = load(options)
     for input in spec.inputs:
         table = Table(input, input.keys[0][0] if tracked else None)
         values = {"string": ["abcd" * 5] * rows, "double": np.ones(rows), "int64": np.arange(rows)}
         table.append([pa.array(values[str(stored.type)], stored.type) for stored in input.stored])
         widths = {sizes.known_as(input, stored): 20.0 for stored in input.stored}
-        assert sizes.state_bytes(input, rows, widths) == table.nbytes() - table.arrivals.nbytes()
+        assert sizes.state_bytes(input, rows, widths) == table.nbytes()
 
 
 # --- choices -------------------------------------------------------------------------------------------------------
