@@ -18,7 +18,7 @@ from spark_mjoin.errors import OptionError, StateError
 from spark_mjoin.explaining.explanation import explained
 from spark_mjoin.join.statistics import Statistics
 from tests.explaining.test_explain import section
-from tests.harness import reader, rescaled, run, scripted
+from tests.harness import reader, run, scripted
 
 ROWS, BATCHES, VALUES = 3000, 4, 50
 
@@ -136,19 +136,6 @@ def test_partitions_are_taken_together(tmp_path: Path) -> None:
     assert figures(made, "results")[1] == f"{given:,}" and given == 4000
     # Two rows for every one of 1,000 keys: one in a thousand pairs matches, whatever the partition.
     assert re.search(r"a, b by k1 +0.0005 +assumed +0.001 +measured: ", section(made, "OBSERVED"))
-
-
-def test_partitions_are_those_of_the_newest_version_whatever_the_option_says(tmp_path: Path) -> None:
-    tables = {alias: [pa.table({"k": range(1000)})] * 4 for alias in "ab"}
-    options = scripted(tables, "SELECT a.k FROM a JOIN b ON a.k = b.k")
-    with rescaled([2, 5]):
-        given = sum(table.num_rows for table in run(options, tmp_path))
-    assert (
-        len(list(tmp_path.glob("*/partition-*-of-2*"))) and len(list(tmp_path.glob("*/partition-*-of-5-since-*"))) == 5
-    )
-    for partitions in ("1", "7"):
-        made = explained({**options, "partitions": partitions}, state=str(tmp_path))
-        assert figures(made, "results")[1] == f"{given:,}" and given == 16000
 
 
 # --- where the state is --------------------------------------------------------------------------------------------

@@ -2,6 +2,7 @@
 
 import multiprocessing
 import os
+import re
 import shutil
 import time
 from collections import Counter
