@@ -12,8 +12,8 @@ from spark_mjoin.config import Options
 from spark_mjoin.counts import BatchCounts
 from spark_mjoin.engine import arrival
 from spark_mjoin.engine.feed import Piece
-from spark_mjoin.join.bound import pooled
-from spark_mjoin.join.operator import materialise
+from spark_mjoin.mjoin.bound import pooled
+from spark_mjoin.mjoin.operator import materialise
 from spark_mjoin.model import JoinSpec
 from spark_mjoin.query.graph import plan_join
 from spark_mjoin.state.operator import OperatorState

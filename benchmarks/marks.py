@@ -155,7 +155,7 @@ class _Join:
     def clean(self) -> float:
         from spark_mjoin.engine import cleanup, overflow
         from spark_mjoin.engine.disk import Disk
-        from spark_mjoin.join.orders import Probing
+        from spark_mjoin.mjoin.orders import Probing
 
         area, probing = overflow.work_area(self.overflow), Probing.unplanned(self.spec)
         disk = Disk(self.state.root, self.store, area, self.counts.disk_to_disk, probing)

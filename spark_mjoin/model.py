@@ -41,7 +41,7 @@ class Lit:
 
 @dataclass(frozen=True)
 class Call:
-    """A function or operator, named by an entry of `join.registry.FUNCTIONS`."""
+    """A function or operator, named by an entry of `mjoin.registry.FUNCTIONS`."""
 
     function: str
     args: tuple[Expr, ...]
@@ -93,7 +93,7 @@ class StoredColumn:
     """One column of an input's state.
 
     expr is computed over the arriving rows. With `domain` set the column is a key: its values are encoded by
-    `join.keys.encode` (NULL keys never reach the state) and `type` is int64 for words and binary or string otherwise.
+    `mjoin.keys.encode` (NULL keys never reach the state) and `type` is int64 for words and binary or string otherwise.
 
     Its name is that of the source's column, or made up: then a column of the source may have it too (see `field`).
     """
@@ -112,7 +112,7 @@ class StoredColumn:
 
 @dataclass(frozen=True)
 class Window:
-    """How far back the rows of an input count, seen from the youngest row of a combination (join/windows.py)."""
+    """How far back the rows of an input count, seen from the youngest row of a combination (mjoin/windows.py)."""
 
     size: int  # microseconds of event time, or rows
     in_rows: bool

@@ -15,8 +15,8 @@ import pyarrow as pa
 
 from spark_mjoin.engine.feed import AllRows, Feed, Piece
 from spark_mjoin.engine.retention.promises import by_order
-from spark_mjoin.join.expressions import evaluate, holds
-from spark_mjoin.join.keys import encode
+from spark_mjoin.mjoin.expressions import evaluate, holds
+from spark_mjoin.mjoin.keys import encode
 from spark_mjoin.model import Array, JoinSpec, Position
 from spark_mjoin.state.columns import hash_array
 from spark_mjoin.state.routing import of_hashes, of_numbers

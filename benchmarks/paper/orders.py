@@ -18,7 +18,7 @@ import pyarrow as pa
 from benchmarks.paper.inputs import Stream, batch, poisson
 from benchmarks.paper.outcome import Outcome, Panel, at_least, at_most
 from benchmarks.paper.plans import Join, Plan, Run, run
-from spark_mjoin.join.orders import Targets
+from spark_mjoin.mjoin.orders import Targets
 from spark_mjoin.model import Array
 
 SLICES = 200  # micro-batches of a run

@@ -36,7 +36,7 @@ from spark_mjoin.engine.feed import Piece
 from spark_mjoin.engine.pipeline import Pipeline
 from spark_mjoin.engine.replan import replan
 from spark_mjoin.evidence import Held
-from spark_mjoin.join.punctuations import marks
+from spark_mjoin.mjoin.punctuations import marks
 from spark_mjoin.model import DiskWork
 from spark_mjoin.plan import Overflow, Plan
 from spark_mjoin.query import tree as trees

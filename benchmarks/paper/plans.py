@@ -34,12 +34,12 @@ from spark_mjoin.engine.feed import Piece
 from spark_mjoin.engine.retention import retention_of
 from spark_mjoin.engine.retention.protocol import Retention
 from spark_mjoin.engine.sampling import Sampler
-from spark_mjoin.join.bound import Bound
-from spark_mjoin.join.operator import Joining
-from spark_mjoin.join.orders import Probing, Targets, choose_all, order_of, probe_order
-from spark_mjoin.join.punctuations import marks
-from spark_mjoin.join.statistics import Statistics
-from spark_mjoin.join.windows import Windows
+from spark_mjoin.mjoin.bound import Bound
+from spark_mjoin.mjoin.operator import Joining
+from spark_mjoin.mjoin.orders import Probing, Targets, choose_all, order_of, probe_order
+from spark_mjoin.mjoin.punctuations import marks
+from spark_mjoin.mjoin.statistics import Statistics
+from spark_mjoin.mjoin.windows import Windows
 from spark_mjoin.model import DiskWork, Expiry, JoinSpec, ProbeOrder, Purging
 from spark_mjoin.plan import Overflow
 from spark_mjoin.plan import Plan as BatchPlan

@@ -36,8 +36,8 @@ from dataclasses import dataclass
 
 from spark_mjoin.driver.costs import Costs
 from spark_mjoin.errors import OptionError, listed, nearest
-from spark_mjoin.join import orders
-from spark_mjoin.join.statistics import Counted, Statistics
+from spark_mjoin.mjoin import orders
+from spark_mjoin.mjoin.statistics import Counted, Statistics
 from spark_mjoin.model import CHUNK_ROWS, LAZY, Access, JoinSpec, OperatorSpec, ProbeOrder
 from spark_mjoin.plan import Plan
 from spark_mjoin.query import tree as trees

@@ -166,8 +166,8 @@ class _Bench:
 
         from spark_mjoin import kernel
         from spark_mjoin.evidence import WorkCounts
-        from spark_mjoin.join.bound import pooled
-        from spark_mjoin.join.operator import Joining, materialise
+        from spark_mjoin.mjoin.bound import pooled
+        from spark_mjoin.mjoin.operator import Joining, materialise
         from spark_mjoin.model import CHUNK_ROWS, ProbeOrder, ProbeStep
         from spark_mjoin.state.table import HashIndex, Table
 
@@ -213,7 +213,7 @@ class _Bench:
         import numpy as np
 
         from spark_mjoin.evidence import WorkCounts
-        from spark_mjoin.join.operator import scanned
+        from spark_mjoin.mjoin.operator import scanned
 
         probing = -1 - np.arange(count, dtype=np.int64)  # keys are not negative
         rows = WIDE * self._rows

@@ -26,8 +26,8 @@ from dataclasses import dataclass, field, replace
 
 from spark_mjoin.driver import access, decompose, manager, scheduling
 from spark_mjoin.driver.costs import Costs, expected_of, inside
-from spark_mjoin.join import orders
-from spark_mjoin.join.statistics import Counted, Pair, Statistics, of_plan
+from spark_mjoin.mjoin import orders
+from spark_mjoin.mjoin.statistics import Counted, Pair, Statistics, of_plan
 from spark_mjoin.model import Access, JoinSpec, OperatorSpec, Settings, Tree
 from spark_mjoin.plan import Orders, Overflow, Plan
 from spark_mjoin.query import tree as trees

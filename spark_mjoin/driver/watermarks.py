@@ -4,8 +4,8 @@
 
 The driver moves them between batches, from what the tasks have committed, and records them in the offset. So a batch
 that runs again drops the same rows as late. The join keeps a row until the slowest of the other inputs has passed it
-(`join.windows`). An input without new rows would make it keep rows for ever. So after `idleTimeout` its watermark rises
-to the lowest of the others, and rows that it delivers later are late if they are below that.
+(`mjoin.windows`). An input without new rows would make it keep rows for ever. So after `idleTimeout` its watermark
+rises to the lowest of the others, and rows that it delivers later are late if they are below that.
 """
 
 from __future__ import annotations

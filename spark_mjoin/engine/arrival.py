@@ -23,12 +23,12 @@ import pyarrow.compute as pc
 from spark_mjoin.counts import BatchCounts, Reason
 from spark_mjoin.engine.feed import Piece
 from spark_mjoin.engine.retention.protocol import KeepAll, Retention
-from spark_mjoin.join.bound import Bound, Found, pooled
-from spark_mjoin.join.expressions import evaluate, holds
-from spark_mjoin.join.keys import encode
-from spark_mjoin.join.operator import Joining, materialise
-from spark_mjoin.join.orders import Probing, describe
-from spark_mjoin.join.windows import Windows
+from spark_mjoin.mjoin.bound import Bound, Found, pooled
+from spark_mjoin.mjoin.expressions import evaluate, holds
+from spark_mjoin.mjoin.keys import encode
+from spark_mjoin.mjoin.operator import Joining, materialise
+from spark_mjoin.mjoin.orders import Probing, describe
+from spark_mjoin.mjoin.windows import Windows
 from spark_mjoin.model import WHOLE, Array, Col, InputSpec, JoinSpec
 from spark_mjoin.state.admitted import sampled
 from spark_mjoin.state.buckets import BUCKETS

@@ -28,9 +28,9 @@ from spark_mjoin.engine.disk import (
 )
 from spark_mjoin.engine.overflow import give_back
 from spark_mjoin.engine.partitioned import Pass
-from spark_mjoin.join.bound import Bound, pooled
-from spark_mjoin.join.operator import Joining, materialise
-from spark_mjoin.join.orders import probe_order
+from spark_mjoin.mjoin.bound import Bound, pooled
+from spark_mjoin.mjoin.operator import Joining, materialise
+from spark_mjoin.mjoin.orders import probe_order
 from spark_mjoin.model import Array
 from spark_mjoin.state.buckets import BUCKETS
 from spark_mjoin.state.groups import MOST_HELD, MOST_RECORDS
@@ -118,7 +118,7 @@ def all_of(disk: Disk, tables: Sequence[Table]) -> Iterator[pa.RecordBatch]:
 
 
 def _join(disk: Disk, parts: tuple[Part, ...], passed: Passed, in_epochs: bool) -> Iterator[pa.RecordBatch]:
-    """What is missing of some parts. in_epochs: their rows were evicted in epochs (`join.emitted`)."""
+    """What is missing of some parts. in_epochs: their rows were evicted in epochs (`mjoin.emitted`)."""
     state = disk.state
 
     def is_new(input: int, own: Array, arrived: Array) -> Array:

@@ -16,7 +16,7 @@ import pyarrow as pa
 from spark_mjoin.engine.fitting import PORTION, Division, in_one_batch, portion_rows, portions
 from spark_mjoin.engine.stages import Stage
 from spark_mjoin.engine.temporary import Spill
-from spark_mjoin.join.bound import Bound
+from spark_mjoin.mjoin.bound import Bound
 from spark_mjoin.model import Array, JoinSpec
 from spark_mjoin.state.columns import GatherTooLarge, hash_array
 from spark_mjoin.state.table import Table

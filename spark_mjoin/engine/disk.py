@@ -20,11 +20,11 @@ import numpy as np
 import pyarrow as pa
 
 from spark_mjoin.counts import PhaseCounts
-from spark_mjoin.join.bound import Bound, pooled
-from spark_mjoin.join.emitted import in_several_epochs, not_yet
-from spark_mjoin.join.operator import Joining, materialise
-from spark_mjoin.join.orders import Probing
-from spark_mjoin.join.windows import Windows
+from spark_mjoin.mjoin.bound import Bound, pooled
+from spark_mjoin.mjoin.emitted import in_several_epochs, not_yet
+from spark_mjoin.mjoin.operator import Joining, materialise
+from spark_mjoin.mjoin.orders import Probing
+from spark_mjoin.mjoin.windows import Windows
 from spark_mjoin.model import Array, JoinSpec, ProbeOrder
 from spark_mjoin.state.buckets import (
     BUCKETS,

@@ -29,7 +29,7 @@ import numpy as np
 import pyarrow as pa
 
 from spark_mjoin import sources
-from spark_mjoin.join.punctuations import marks
+from spark_mjoin.mjoin.punctuations import marks
 from spark_mjoin.model import Array, JoinSpec, Position, Range
 from spark_mjoin.sources.protocol import Counting, Lenient
 from spark_mjoin.state.source_log import DurableLog

@@ -49,7 +49,7 @@ from spark_mjoin.engine.fitting import Division, filled_tables, portions, table_
 from spark_mjoin.engine.overflow import give_back
 from spark_mjoin.engine.stages import Stage, stages_of
 from spark_mjoin.engine.temporary import Spill
-from spark_mjoin.join.bound import Bound
+from spark_mjoin.mjoin.bound import Bound
 from spark_mjoin.model import Array, JoinSpec
 from spark_mjoin.state.buckets import BUCKETS, bucket_class, main_class
 from spark_mjoin.state.columns import hash_array

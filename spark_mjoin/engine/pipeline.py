@@ -11,7 +11,7 @@ Rows leave in two ways. For good: `retention` says which and when (`engine.reten
 rows are evicted, of whichever operator the policy names. Both are looked at after each batch that arrives anywhere, so
 also while an operator is giving results to the one above. The rows of that operator stay then, and others make room.
 
-Combinations travel with a mark among them where row numbers are about to change: see `join.bound`.
+Combinations travel with a mark among them where row numbers are about to change: see `mjoin.bound`.
 """
 
 from __future__ import annotations
@@ -32,8 +32,8 @@ from spark_mjoin.engine.retention import retention_of
 from spark_mjoin.engine.retention.protocol import Retention
 from spark_mjoin.engine.sampling import Sampler
 from spark_mjoin.engine.schedule import Turns, by_value
-from spark_mjoin.join.bound import EMIT_FIRST, Bound, EmitFirst, Found
-from spark_mjoin.join.orders import Probing
+from spark_mjoin.mjoin.bound import EMIT_FIRST, Bound, EmitFirst, Found
+from spark_mjoin.mjoin.orders import Probing
 from spark_mjoin.model import WHOLE, DiskWork, JoinSpec
 from spark_mjoin.plan import Overflow, Plan
 from spark_mjoin.state.operator import OperatorState

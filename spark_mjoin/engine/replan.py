@@ -24,8 +24,8 @@ import pyarrow as pa
 
 from spark_mjoin.engine import cleanup, overflow
 from spark_mjoin.engine.pipeline import Pipeline
-from spark_mjoin.join.orders import Probing
-from spark_mjoin.join.statistics import add_to, over_inputs
+from spark_mjoin.mjoin.orders import Probing
+from spark_mjoin.mjoin.statistics import add_to, over_inputs
 from spark_mjoin.model import JoinSpec, Tree
 from spark_mjoin.query.tree import layout
 from spark_mjoin.state.buckets import BUCKETS, bucket_class

@@ -7,7 +7,7 @@
 The sample is joined as a whole, with windows and all conditions. Of each combination it is known, by the rules that the
 join itself goes by, what has become of it:
 
-    pending    it has not been emitted yet (join.emitted), and will be
+    pending    it has not been emitted yet (mjoin.emitted), and will be
     lost       one of its rows was dropped before the last of them arrived
     emitted    all others
 
@@ -38,12 +38,12 @@ import pyarrow as pa
 
 from spark_mjoin.engine.disk import Part
 from spark_mjoin.evidence import WorkCounts
-from spark_mjoin.join.bound import Bound
-from spark_mjoin.join.completion import Completion, View
-from spark_mjoin.join.emitted import not_yet
-from spark_mjoin.join.operator import Joining
-from spark_mjoin.join.orders import probe_order
-from spark_mjoin.join.windows import Windows
+from spark_mjoin.mjoin.bound import Bound
+from spark_mjoin.mjoin.completion import Completion, View
+from spark_mjoin.mjoin.emitted import not_yet
+from spark_mjoin.mjoin.operator import Joining
+from spark_mjoin.mjoin.orders import probe_order
+from spark_mjoin.mjoin.windows import Windows
 from spark_mjoin.model import Array, JoinSpec
 from spark_mjoin.state.buckets import BUCKETS
 from spark_mjoin.state.columns import hash_array

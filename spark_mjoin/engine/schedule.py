@@ -21,10 +21,10 @@ An input waits for a key when it has promised not to deliver it any more, and wh
 before all rows of the other inputs have come. Rows only ever move forward, and punctuations stay in the pool behind all
 rows that were before them: so a promise that holds for an input in the order of its source holds in this one.
 
-Results do not depend on the order: a combination is found from whichever of its rows comes last (`join.operator`). What
-does depend on it: when results are found, which rows are in the state meanwhile, and so what is evicted. Windows in
-rows count arrivals, and rows of a batch in step count as if they came one by one (`join.windows`): again results do not
-depend on the turns.
+Results do not depend on the order: a combination is found from whichever of its rows comes last (`mjoin.operator`).
+What does depend on it: when results are found, which rows are in the state meanwhile, and so what is evicted. Windows
+in rows count arrivals, and rows of a batch in step count as if they came one by one (`mjoin.windows`): again results do
+not depend on the turns.
 
 Turns of inputs in step start at FIRST_ROWS, and get longer and shorter as they go. A turn costs the same whatever it
 brings. But until a step is done none of its rows can leave, and rows find more and more that is outside their windows,

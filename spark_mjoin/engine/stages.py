@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
-from spark_mjoin.join.orders import order_of
+from spark_mjoin.mjoin.orders import order_of
 from spark_mjoin.model import JoinSpec, ProbeOrder
 from spark_mjoin.state.buckets import bucket_class
 

@@ -35,7 +35,7 @@ from spark_mjoin.engine import inheritance, overflow, sampling
 from spark_mjoin.engine.disk import READ_ROWS, Part
 from spark_mjoin.errors import StateError
 from spark_mjoin.evidence import EdgeCounts, Edges, edges_of
-from spark_mjoin.join.statistics import over_inputs
+from spark_mjoin.mjoin.statistics import over_inputs
 from spark_mjoin.model import JoinSpec
 from spark_mjoin.plan import Overflow, Plan
 from spark_mjoin.query.tree import layout, single

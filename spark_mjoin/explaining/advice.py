@@ -27,7 +27,7 @@ from spark_mjoin.explaining.expected import SAMPLED, UNKNOWN, Expectation, Figur
 from spark_mjoin.explaining.explanation import SECONDS, ahead, as_text
 from spark_mjoin.explaining.matching import Keys, Match
 from spark_mjoin.explaining.sampling import Sample
-from spark_mjoin.join.statistics import Pair
+from spark_mjoin.mjoin.statistics import Pair
 from spark_mjoin.model import LAZY, JoinSpec, Settings
 from spark_mjoin.plan import Overflow
 from spark_mjoin.redaction import Secrets

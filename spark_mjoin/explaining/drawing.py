@@ -16,7 +16,7 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 
-from spark_mjoin.join.rendering import render
+from spark_mjoin.mjoin.rendering import render
 from spark_mjoin.model import InputSpec, JoinSpec
 from spark_mjoin.redaction import public_value
 

@@ -19,8 +19,8 @@ from spark_mjoin.driver import decompose, scheduling
 from spark_mjoin.driver.choice import Planner, between_members
 from spark_mjoin.driver.costs import Costs, Model, expected_of, inside
 from spark_mjoin.explaining import sizes
-from spark_mjoin.join import orders
-from spark_mjoin.join.statistics import Pair, Statistics
+from spark_mjoin.mjoin import orders
+from spark_mjoin.mjoin.statistics import Pair, Statistics
 from spark_mjoin.model import LAZY, JoinSpec, OperatorSpec, Settings, Tree
 from spark_mjoin.plan import Plan
 from spark_mjoin.query import tree as trees

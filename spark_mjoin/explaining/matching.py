@@ -35,7 +35,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from spark_mjoin.explaining.sampling import Sample
-from spark_mjoin.join.statistics import Pair
+from spark_mjoin.mjoin.statistics import Pair
 from spark_mjoin.model import Array, InputSpec, JoinSpec
 
 LEAST_MATCHES = 256  # independent of each other, that are needed to say in which order rows come

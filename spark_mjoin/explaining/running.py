@@ -29,9 +29,9 @@ from spark_mjoin.explaining.sections import (
     turns,
     windows,
 )
-from spark_mjoin.join import orders
-from spark_mjoin.join.rendering import render
-from spark_mjoin.join.statistics import Pair, Statistics
+from spark_mjoin.mjoin import orders
+from spark_mjoin.mjoin.rendering import render
+from spark_mjoin.mjoin.statistics import Pair, Statistics
 from spark_mjoin.plan import Plan
 from spark_mjoin.query import tree as trees
 from spark_mjoin.redaction import public_value

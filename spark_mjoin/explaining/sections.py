@@ -14,8 +14,8 @@ from spark_mjoin.errors import listed
 from spark_mjoin.explaining import drawing, sizes
 from spark_mjoin.explaining.drawing import INDENT, count, share, size
 from spark_mjoin.explaining.expected import ASSUMED, Expectation
-from spark_mjoin.join import orders
-from spark_mjoin.join.statistics import Pair, Statistics
+from spark_mjoin.mjoin import orders
+from spark_mjoin.mjoin.statistics import Pair, Statistics
 from spark_mjoin.model import PROMISES_SHARE, JoinSpec, OperatorSpec, Settings, Tree
 from spark_mjoin.plan import Overflow
 from spark_mjoin.query import tree as trees

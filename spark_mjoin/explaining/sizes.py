@@ -10,7 +10,7 @@ from collections.abc import Mapping
 
 import numpy as np
 
-from spark_mjoin.join.rendering import qualified
+from spark_mjoin.mjoin.rendering import qualified
 from spark_mjoin.model import InputSpec, StoredColumn
 from spark_mjoin.state.columns import is_bytes, raw_dtype
 from spark_mjoin.state.table import indexes_bytes

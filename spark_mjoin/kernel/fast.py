@@ -577,7 +577,7 @@ def departed(buckets: Any, arrived: Any, starts: Any, events: Any, below: Any, o
 
 @njit
 def inside_rows(numbers: Any, rounds: Any, starts: Any, sizes: Any, windows: Any, out: Any) -> None:
-    """out[c] becomes false where a row of combination c is outside a window that counts rows (join/windows.py).
+    """out[c] becomes false where a row of combination c is outside a window that counts rows (mjoin/windows.py).
 
     There are windows.size rows in a combination, and -1 is no window. numbers has the numbers of the rows, input by
     input; rounds the round of each combination, or nothing where there is one round alone; starts and sizes are round

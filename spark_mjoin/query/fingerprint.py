@@ -16,8 +16,8 @@ from collections.abc import Mapping
 from typing import Any
 
 from spark_mjoin.errors import OptionError
-from spark_mjoin.join.casts import type_name
-from spark_mjoin.join.rendering import identifier, render
+from spark_mjoin.mjoin.casts import type_name
+from spark_mjoin.mjoin.rendering import identifier, render
 from spark_mjoin.model import InputSpec, JoinSpec, SourceSpec
 from spark_mjoin.redaction import public_options
 from spark_mjoin.schema import parse_ddl

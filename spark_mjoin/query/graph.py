@@ -26,10 +26,10 @@ import pyarrow as pa
 
 from spark_mjoin.config import Options, SourceOptions
 from spark_mjoin.errors import OptionError, QueryError, listed, nearest
-from spark_mjoin.join.casts import INTEGERS, decimal_digits, kind, type_name
-from spark_mjoin.join.expressions import columns_of, evaluate, type_of
-from spark_mjoin.join.keys import SHAREABLE, key_type
-from spark_mjoin.join.rendering import render
+from spark_mjoin.mjoin.casts import INTEGERS, decimal_digits, kind, type_name
+from spark_mjoin.mjoin.expressions import columns_of, evaluate, type_of
+from spark_mjoin.mjoin.keys import SHAREABLE, key_type
+from spark_mjoin.mjoin.rendering import render
 from spark_mjoin.model import (
     Call,
     Cast,

@@ -21,9 +21,9 @@ import pyarrow as pa
 
 from spark_mjoin.config import Promised, SourceOptions
 from spark_mjoin.errors import OptionError, QueryError, listed, nearest
-from spark_mjoin.join.casts import kind, type_name
-from spark_mjoin.join.expressions import columns_of, type_of
-from spark_mjoin.join.rendering import render
+from spark_mjoin.mjoin.casts import kind, type_name
+from spark_mjoin.mjoin.expressions import columns_of, type_of
+from spark_mjoin.mjoin.rendering import render
 from spark_mjoin.model import (
     HIGH,
     LOW,

@@ -4,7 +4,7 @@
            └ output ────┘      └ inputs ─────────────┘      └ conjuncts ─────────┘     └──────┘
 
 Covered: inner joins (JOIN … ON, USING, CROSS JOIN, commas), WHERE, self-joins, `*` and `t.*`, struct fields, and the
-expressions of `join.expressions`. ON and WHERE mean the same in an inner join, so both end up in `conjuncts`.
+expressions of `mjoin.expressions`. ON and WHERE mean the same in an inner join, so both end up in `conjuncts`.
 
 Not covered, and refused by name with the place where it can be done: outer, semi and anti joins, aggregation, window
 functions, DISTINCT, ORDER BY, LIMIT, subqueries, CTEs, set operations, functions of clock or randomness. What a clause
@@ -26,7 +26,7 @@ import sqlglot
 from sqlglot import exp
 
 from spark_mjoin.errors import QueryError, listed, nearest
-from spark_mjoin.join.rendering import render
+from spark_mjoin.mjoin.rendering import render
 from spark_mjoin.model import Call, Col, Expr, Lit, OutputColumn
 from spark_mjoin.query.translate import Translator, refuse
 

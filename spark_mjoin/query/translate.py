@@ -1,6 +1,6 @@
 """Parsed SQL expressions into `model.Expr`: the only module that knows sqlglot's classes of expressions.
 
-Covered: the operators and functions that `join.expressions` evaluates, under the names that Spark's SQL has for them.
+Covered: the operators and functions that `mjoin.expressions` evaluates, under the names that Spark's SQL has for them.
 Whatever is not in the tables below is refused by name; nothing is passed through unseen, so a construct whose meaning
 was never considered cannot slip into a join. BETWEEN, CASE with an operand and negated forms are written in terms of
 simpler calls, as Spark itself defines them. Rows, `(a, b)`, are refused: to Spark they are structs, and in the equality
@@ -20,8 +20,8 @@ import pyarrow as pa
 from sqlglot import exp
 
 from spark_mjoin.errors import QueryError
-from spark_mjoin.join.casts import DAY_INTERVAL, INTERVAL, type_name
-from spark_mjoin.join.registry import NAMED, unknown_function
+from spark_mjoin.mjoin.casts import DAY_INTERVAL, INTERVAL, type_name
+from spark_mjoin.mjoin.registry import NAMED, unknown_function
 from spark_mjoin.model import Call, Cast, Expr, Lit
 from spark_mjoin.schema import arrow_type
 

@@ -24,9 +24,9 @@ from dataclasses import dataclass, replace
 import pyarrow as pa
 
 from spark_mjoin.errors import OptionError, listed, nearest
-from spark_mjoin.join.expressions import columns_of
-from spark_mjoin.join.rendering import identifier, qualified
-from spark_mjoin.join.rendering import render as render_expr
+from spark_mjoin.mjoin.expressions import columns_of
+from spark_mjoin.mjoin.rendering import identifier, qualified
+from spark_mjoin.mjoin.rendering import render as render_expr
 from spark_mjoin.model import (
     NO_SOURCE,
     Call,

@@ -34,7 +34,7 @@ Ends = tuple[bytes | None, bytes | None]  # of a range of byte strings
 
 
 def keys_of(array: pa.Array, domain: KeyDomain) -> Keys:
-    """Encoded keys (join.keys), none of them NULL, as words in their order, or as bytes."""
+    """Encoded keys (mjoin.keys), none of them NULL, as words in their order, or as bytes."""
     if not domain.is_word:
         return array.cast(_BYTES)
     words = np.frombuffer(array.buffers()[1] or b"", np.int64, offset=8 * array.offset, count=len(array))

@@ -9,11 +9,11 @@
     shortened      per input, the last position that was given up for lack of memory (engine.retention.shrinking)
 
 A round is what a batch delivers of inputs that go in step, or else a single delivery of one input. Its sizes are known
-when it begins: `join.windows` says what follows from them. Rounds are kept as long as combinations with rows of theirs
+when it begins: `mjoin.windows` says what follows from them. Rounds are kept as long as combinations with rows of theirs
 may be pending.
 
 What is dropped is a rule and not a list, so a state that is loaded leaves out the same rows as the one that dropped
-them. A later rule covers all that an earlier one did: positions and events only grow. `join.windows` says which rows
+them. A later rule covers all that an earlier one did: positions and events only grow. `mjoin.windows` says which rows
 can be dropped, `engine.retention.windows` when.
 """
 

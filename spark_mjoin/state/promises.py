@@ -14,7 +14,7 @@ Kept as small as it can be: what all inputs have promised is forgotten once no r
 row will come that would ask; and so is that it was announced. What only some have promised may be asked for as long as
 the query runs; under a budget the oldest of it is forgotten (`forget_oldest`). That is always right: fewer rows are
 known to be useless, and a key that nobody remembers to have promised is not announced. Which rows can go is decided by
-`join.completion`, when by `engine.retention.purge`.
+`mjoin.completion`, when by `engine.retention.purge`.
 
 Files have a log: keys that were put into a set, with their number, and keys that were taken out. A commit writes what
 has changed since the one before, `(what was there - taken out) + put in`, and a state that is loaded goes through all

@@ -8,7 +8,7 @@ rows with `arrived` < e.
     visits       (event, bucket): the disk part of the bucket was joined with what the other inputs had in memory
     cleaned      per bucket of the main class, the last pass: all combinations of rows that came before are out
 
-`join.emitted` draws the conclusion. Entries that a later pass has made irrelevant are dropped.
+`mjoin.emitted` draws the conclusion. Entries that a later pass has made irrelevant are dropped.
 """
 
 from __future__ import annotations
@@ -131,7 +131,7 @@ class Residency:
         """Whether, since the last pass over each of some buckets, its rows have only left as a whole, of all inputs.
 
         And no part of it was visited. Then the rows that left at one event were all together, and no others (see
-        `join.emitted`).
+        `mjoin.emitted`).
         """
         chosen = list(buckets)
         since = {bucket: int(self.cleaned[bucket]) for bucket in chosen}

@@ -3,7 +3,7 @@
 Rows are numbered from 0 in the order of arrival; they move only when others are evicted or dropped (`keep`). An index
 covers a set of key classes: the classes through which some probing order reaches this input. Indexes are made when they
 are first asked for and brought up to date then, and are never persisted: rows are, and building an index takes a few
-nanoseconds per row. A probe that scans (`join.operator`) asks for no index, but for the key: words, or hashes.
+nanoseconds per row. A probe that scans (`mjoin.operator`) asks for no index, but for the key: words, or hashes.
 """
 
 from __future__ import annotations

@@ -15,7 +15,7 @@ from spark_mjoin.config import Options, names
 from spark_mjoin.counts import Standing
 from spark_mjoin.explaining.advice import SAMPLE_ROWS
 from spark_mjoin.explaining.explanation import SECONDS
-from spark_mjoin.join.registry import FUNCTIONS
+from spark_mjoin.mjoin.registry import FUNCTIONS
 from spark_mjoin.query.graph import plan_join
 from spark_mjoin.schema import parse_ddl
 from spark_mjoin.sources import REGISTRY, formats

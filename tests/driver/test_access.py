@@ -24,8 +24,8 @@ from spark_mjoin.driver.access import (
 from spark_mjoin.driver.costs import Costs
 from spark_mjoin.errors import OptionError
 from spark_mjoin.evidence import Edge
-from spark_mjoin.join.operator import CHUNK_ROWS as OF_JOINS
-from spark_mjoin.join.statistics import Counted
+from spark_mjoin.mjoin.operator import CHUNK_ROWS as OF_JOINS
+from spark_mjoin.mjoin.statistics import Counted
 from spark_mjoin.model import CHUNK_ROWS, JoinSpec, OperatorSpec
 from spark_mjoin.query import tree as trees
 from spark_mjoin.state.manifest import OperatorFigures

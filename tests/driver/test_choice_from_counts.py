@@ -12,7 +12,7 @@ from spark_mjoin.driver.costs import Costs, Model, expected_of
 from spark_mjoin.driver.decompose import Circumstances, choose
 from spark_mjoin.engine import arrival
 from spark_mjoin.engine.feed import Piece
-from spark_mjoin.join.statistics import Statistics
+from spark_mjoin.mjoin.statistics import Statistics
 from spark_mjoin.model import Expected
 from spark_mjoin.state.operator import OperatorState
 from tests.driver.estimates import chain, star

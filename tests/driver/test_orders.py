@@ -10,9 +10,9 @@ import pytest
 
 from spark_mjoin.config import Options
 from spark_mjoin.evidence import EdgeCounts, Edges
-from spark_mjoin.join import orders
-from spark_mjoin.join.orders import LEAST_PROBES, Probing, Targets, best, choose, choose_all, cost, order_of
-from spark_mjoin.join.statistics import Statistics
+from spark_mjoin.mjoin import orders
+from spark_mjoin.mjoin.orders import LEAST_PROBES, Probing, Targets, best, choose, choose_all, cost, order_of
+from spark_mjoin.mjoin.statistics import Statistics
 from spark_mjoin.model import JoinSpec
 from spark_mjoin.query.graph import plan_join
 
@@ -220,7 +220,7 @@ def targets(probing: Probing, edges: Edges, sizes: Sequence[int] = (1000, 999, 1
 
 def test_a_task_says_why_it_changes_an_order(caplog: pytest.LogCaptureFixture) -> None:
     probing = Probing.unplanned(seen(1, 1, 1).spec)
-    with caplog.at_level(logging.INFO, "spark_mjoin.join.orders"):
+    with caplog.at_level(logging.INFO, "spark_mjoin.mjoin.orders"):
         assert targets(probing, dict(seen(1000, 9.0, 0.01).edges)) == [2, 1]
         assert targets(probing, dict(seen(3000, 9.0, 0.01).edges)) == [2, 1]
         assert targets(probing, dict(seen(9000, 0.01, 9.0).edges)) == [1, 2]

@@ -12,7 +12,7 @@ from spark_mjoin.engine import arrival
 from spark_mjoin.engine.arrival import Gate
 from spark_mjoin.engine.feed import Piece
 from spark_mjoin.evidence import EdgeCounts, Edges, faded, kept_edges
-from spark_mjoin.join.statistics import Statistics
+from spark_mjoin.mjoin.statistics import Statistics
 from spark_mjoin.model import JoinSpec
 from spark_mjoin.query.graph import plan_join
 from spark_mjoin.state.operator import OperatorState

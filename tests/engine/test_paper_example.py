@@ -27,8 +27,8 @@ from spark_mjoin.engine.disk import Disk, Part
 from spark_mjoin.engine.feed import Piece
 from spark_mjoin.evidence import WorkCounts
 from spark_mjoin.flush.protocol import Residents
-from spark_mjoin.join.operator import Joining
-from spark_mjoin.join.orders import Probing, probe_order
+from spark_mjoin.mjoin.operator import Joining
+from spark_mjoin.mjoin.orders import Probing, probe_order
 from spark_mjoin.model import InputSpec
 from spark_mjoin.plan import Overflow
 from spark_mjoin.query.graph import plan_join

@@ -13,7 +13,7 @@ import pytest
 from spark_mjoin import flush
 from spark_mjoin.driver import choice, decompose
 from spark_mjoin.driver.choice import Newest, Planner
-from spark_mjoin.join.statistics import Statistics
+from spark_mjoin.mjoin.statistics import Statistics
 from spark_mjoin.model import Tree
 from spark_mjoin.plan import Plan
 from spark_mjoin.query import tree as trees

@@ -13,7 +13,7 @@ from spark_mjoin.counts import BatchCounts, Reason
 from spark_mjoin.engine.feed import Piece
 from spark_mjoin.engine.pipeline import Pipeline
 from spark_mjoin.engine.retention.protocol import KeepAll, Report
-from spark_mjoin.join.bound import EMIT_FIRST, EmitFirst, Found
+from spark_mjoin.mjoin.bound import EMIT_FIRST, EmitFirst, Found
 from spark_mjoin.model import Array, DiskWork
 from spark_mjoin.plan import Overflow, Plan
 from spark_mjoin.query.graph import plan_join

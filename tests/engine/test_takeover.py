@@ -12,7 +12,7 @@ import pytest
 
 from spark_mjoin.engine import cache
 from spark_mjoin.errors import StateError
-from spark_mjoin.join.statistics import Statistics
+from spark_mjoin.mjoin.statistics import Statistics
 from spark_mjoin.state.manifest import Manifest
 from tests.harness import ReadAllAvailable, Rows, duckdb_join, newest, point, reader, rows, scripted
 

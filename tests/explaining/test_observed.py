@@ -16,7 +16,7 @@ import spark_mjoin
 from spark_mjoin.__main__ import main
 from spark_mjoin.errors import OptionError, StateError
 from spark_mjoin.explaining.explanation import explained
-from spark_mjoin.join.statistics import Statistics
+from spark_mjoin.mjoin.statistics import Statistics
 from tests.explaining.test_explain import section
 from tests.harness import reader, run, scripted
 

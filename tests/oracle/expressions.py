@@ -17,9 +17,9 @@ import pyarrow as pa
 import sqlglot
 
 from spark_mjoin.errors import QueryError
-from spark_mjoin.join.casts import kind, type_name
-from spark_mjoin.join.expressions import type_of
-from spark_mjoin.join.registry import FUNCTIONS, NAMED
+from spark_mjoin.mjoin.casts import kind, type_name
+from spark_mjoin.mjoin.expressions import type_of
+from spark_mjoin.mjoin.registry import FUNCTIONS, NAMED
 from spark_mjoin.model import Call, Col, Expr, Lit
 from spark_mjoin.query.sql import parse_statements
 from spark_mjoin.query.translate import Translator

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from spark_mjoin.join import operator
+from spark_mjoin.mjoin import operator
 from spark_mjoin.state.table import Table
 from tests.oracle.cases import Case, cases
 from tests.oracle.examples import examples

@@ -20,9 +20,9 @@ from pyspark.sql import DataFrame, SparkSession
 
 from spark_mjoin.config import Options
 from spark_mjoin.errors import QueryError
-from spark_mjoin.join.casts import type_name
-from spark_mjoin.join.expressions import columns_of, evaluate, holds
-from spark_mjoin.join.registry import FUNCTIONS
+from spark_mjoin.mjoin.casts import type_name
+from spark_mjoin.mjoin.expressions import columns_of, evaluate, holds
+from spark_mjoin.mjoin.registry import FUNCTIONS
 from spark_mjoin.model import Expr, JoinSpec
 from spark_mjoin.query import translate
 from spark_mjoin.query.graph import plan_join

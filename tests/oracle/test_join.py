@@ -10,8 +10,8 @@ from hypothesis import given
 from spark_mjoin import kernel
 from spark_mjoin.engine import cache
 from spark_mjoin.errors import OptionError
-from spark_mjoin.join import operator
 from spark_mjoin.kernel import slow
+from spark_mjoin.mjoin import operator
 from tests.harness import ABANDONED, LIMITED, Rows, duckdb_join, reader, rows, run, scripted
 from tests.oracle.cases import Case, cases
 from tests.oracle.examples import examples

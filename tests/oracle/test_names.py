@@ -15,7 +15,7 @@ from spark_mjoin.counts import Standing
 from spark_mjoin.engine import cache
 from spark_mjoin.evidence import Taken
 from spark_mjoin.explaining import explain
-from spark_mjoin.join.rendering import identifier, qualified
+from spark_mjoin.mjoin.rendering import identifier, qualified
 from spark_mjoin.state.manifest import Manifest
 from tests.harness import CRASH, OK, ReadAllAvailable, duckdb_join, reader, rows, run, scripted
 from tests.manifests import manifest

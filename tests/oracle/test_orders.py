@@ -16,8 +16,8 @@ from spark_mjoin.config import Options
 from spark_mjoin.counts import BatchCounts
 from spark_mjoin.engine import arrival
 from spark_mjoin.engine.feed import Piece
-from spark_mjoin.join import orders
-from spark_mjoin.join.orders import Probing, Targets
+from spark_mjoin.mjoin import orders
+from spark_mjoin.mjoin.orders import Probing, Targets
 from spark_mjoin.model import JoinSpec
 from spark_mjoin.query.graph import plan_join
 from spark_mjoin.schema import canonical_schema

@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 
 from spark_mjoin.driver.choice import Planner
 from spark_mjoin.engine import cache
-from spark_mjoin.join import orders
+from spark_mjoin.mjoin import orders
 from spark_mjoin.model import JoinSpec, Tree
 from spark_mjoin.plan import Plan
 from spark_mjoin.query.tree import is_connected, parse, render

@@ -10,7 +10,7 @@ import pytest
 
 from spark_mjoin.config import Options
 from spark_mjoin.errors import QueryError
-from spark_mjoin.join.rendering import render
+from spark_mjoin.mjoin.rendering import render
 from spark_mjoin.model import InputSpec, JoinSpec, KeyDomain
 from spark_mjoin.query.fingerprint import describe, differences
 from spark_mjoin.query.graph import plan_join

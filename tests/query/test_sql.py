@@ -6,7 +6,7 @@ import pyarrow as pa
 import pytest
 
 from spark_mjoin.errors import QueryError
-from spark_mjoin.join.rendering import render
+from spark_mjoin.mjoin.rendering import render
 from spark_mjoin.query.sql import Query, parse_predicate, parse_query, star_join
 
 SOURCES = ["orders", "pay", "ship"]

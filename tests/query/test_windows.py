@@ -9,7 +9,7 @@ from spark_mjoin.config import Options
 from spark_mjoin.config.source_options import parse_window
 from spark_mjoin.driver.watermarks import advance
 from spark_mjoin.errors import OptionError
-from spark_mjoin.join.windows import horizons
+from spark_mjoin.mjoin.windows import horizons
 from spark_mjoin.model import Expiry, JoinSpec, Window
 from spark_mjoin.plan import Plan
 from spark_mjoin.quantities import parse_duration

@@ -7,7 +7,7 @@ import pyarrow as pa
 from hypothesis import given
 from hypothesis import strategies as st
 
-from spark_mjoin.join.keys import encode
+from spark_mjoin.mjoin.keys import encode
 from spark_mjoin.model import KeyDomain
 from spark_mjoin.state.keysets import FIRST, LAST, ByteSet, WordSet, keys_of, ordered, together
 

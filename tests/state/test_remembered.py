@@ -10,7 +10,7 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from spark_mjoin.join.keys import encode
+from spark_mjoin.mjoin.keys import encode
 from spark_mjoin.model import JoinSpec, KeyDomain
 from spark_mjoin.state import promises
 from spark_mjoin.state.keysets import ByteSet, KeySet, WordSet

@@ -16,7 +16,7 @@ from spark_mjoin.counts import Reason
 from spark_mjoin.engine.feed import Piece
 from spark_mjoin.engine.retention.protocol import KeepAll
 from spark_mjoin.engine.sampling import Sampler
-from spark_mjoin.join.bound import EMIT_FIRST, Found
+from spark_mjoin.mjoin.bound import EMIT_FIRST, Found
 from spark_mjoin.state.operator import OperatorState, new_table
 from spark_mjoin.state.partition import PartitionState
 from spark_mjoin.state.table import indexes_bytes

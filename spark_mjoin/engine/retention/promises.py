@@ -21,10 +21,10 @@ from spark_mjoin.engine.feed import Piece
 from spark_mjoin.engine.retention import purge
 from spark_mjoin.engine.retention.protocol import KeepAll, Report
 from spark_mjoin.errors import PromiseError
-from spark_mjoin.join.bound import EMIT_FIRST, EmitFirst, Found
-from spark_mjoin.join.completion import View
-from spark_mjoin.join.keys import decode
-from spark_mjoin.join.punctuations import Delivered, Said, read
+from spark_mjoin.mjoin.bound import EMIT_FIRST, EmitFirst, Found
+from spark_mjoin.mjoin.completion import View
+from spark_mjoin.mjoin.keys import decode
+from spark_mjoin.mjoin.punctuations import Delivered, Said, read
 from spark_mjoin.model import HIGH, LOW, MARK, Array, InputSpec, JoinSpec, Purging
 from spark_mjoin.state.buckets import BUCKETS
 from spark_mjoin.state.columns import valid_rows

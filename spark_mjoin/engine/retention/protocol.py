@@ -9,7 +9,7 @@
     punctuations, report      what the batch says at its end
 
 Rows leave through `OperatorState.depart` alone. Where what was found must be emitted before they do, a method is an
-iterator that says so (`join.bound`): the caller passes the mark on, and what was found is emitted before the method
+iterator that says so (`mjoin.bound`): the caller passes the mark on, and what was found is emitted before the method
 resumes.
 
 A retention is about the root of a plan: joins from which rows leave have one operator. Only `met` knows of others.
@@ -26,7 +26,7 @@ from typing import Protocol
 import pyarrow as pa
 
 from spark_mjoin.engine.feed import Piece
-from spark_mjoin.join.bound import EmitFirst, Found
+from spark_mjoin.mjoin.bound import EmitFirst, Found
 from spark_mjoin.model import Array
 from spark_mjoin.state.operator import OperatorState
 from spark_mjoin.state.routing import Slots

@@ -6,7 +6,7 @@
                                                                               inputs are idle there is one for that
     after a pass   useless rows of its buckets, in memory and on disk
 
-`join.completion` says which rows are useless. As with windows, a row stays where rows of its bucket were evicted and
+`mjoin.completion` says which rows are useless. As with windows, a row stays where rows of its bucket were evicted and
 results with it may be pending, until a pass has emitted them. Then, or where nothing is pending, disk parts that have
 not been looked at since something was promised are read and purged as well.
 
@@ -34,7 +34,7 @@ import pyarrow as pa
 
 from spark_mjoin.counts import BatchCounts, Promised, Reason
 from spark_mjoin.engine.disk import Part
-from spark_mjoin.join.completion import Completion, View
+from spark_mjoin.mjoin.completion import Completion, View
 from spark_mjoin.model import LAZY, Array, JoinSpec, Purging
 from spark_mjoin.state.buckets import BUCKETS, bucket_class, of_hashes
 from spark_mjoin.state.columns import hash_array

@@ -9,7 +9,7 @@ import pyarrow as pa
 
 from spark_mjoin.engine.feed import Piece
 from spark_mjoin.engine.retention.protocol import Report, Retention
-from spark_mjoin.join.bound import EmitFirst, Found
+from spark_mjoin.mjoin.bound import EmitFirst, Found
 from spark_mjoin.model import Array
 from spark_mjoin.state.operator import OperatorState
 from spark_mjoin.state.routing import Slots

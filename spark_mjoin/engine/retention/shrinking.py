@@ -24,7 +24,7 @@ from spark_mjoin.counts import Reason
 from spark_mjoin.engine.retention.protocol import Report
 from spark_mjoin.engine.retention.windows import Windows, drop
 from spark_mjoin.engine.sampling import Sampler
-from spark_mjoin.join.bound import EMIT_FIRST, EmitFirst
+from spark_mjoin.mjoin.bound import EMIT_FIRST, EmitFirst
 from spark_mjoin.state.buckets import BUCKETS
 from spark_mjoin.state.operator import OperatorState
 

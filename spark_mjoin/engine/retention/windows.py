@@ -3,7 +3,7 @@
     before a batch          expired rows in memory, of buckets with nothing pending   (and while rows arrive, where a
     after a pass            expired rows of its buckets, in memory and on disk         window counts rows)
 
-`join.windows` says which rows are late, and which are expired: outside their window for all that can still arrive. An
+`mjoin.windows` says which rows are late, and which are expired: outside their window for all that can still arrive. An
 expired row that is in memory with everything that it could meet has met it. But where rows of its bucket were evicted,
 results with it may be pending: then it stays, wherever it is, until a pass over the bucket has emitted them. An input
 without the main class may have pending results in every bucket, so its rows wait until there are none. Buckets with
@@ -32,8 +32,8 @@ from spark_mjoin.counts import Reason
 from spark_mjoin.engine.disk import Part
 from spark_mjoin.engine.feed import Piece
 from spark_mjoin.engine.retention.protocol import KeepAll, Report
-from spark_mjoin.join.bound import EMIT_FIRST, EmitFirst
-from spark_mjoin.join.windows import horizons
+from spark_mjoin.mjoin.bound import EMIT_FIRST, EmitFirst
+from spark_mjoin.mjoin.windows import horizons
 from spark_mjoin.model import LAZY, Array, Expiry
 from spark_mjoin.state.buckets import BUCKETS
 from spark_mjoin.state.columns import fixed_values

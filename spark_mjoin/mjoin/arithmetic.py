@@ -19,7 +19,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from spark_mjoin.join.casts import (
+from spark_mjoin.mjoin.casts import (
     DAY_INTERVAL,
     INTERVAL,
     cast,

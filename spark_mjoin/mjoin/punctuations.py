@@ -23,8 +23,8 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from spark_mjoin.join.expressions import columns_of, evaluate
-from spark_mjoin.join.keys import encode
+from spark_mjoin.mjoin.expressions import columns_of, evaluate
+from spark_mjoin.mjoin.keys import encode
 from spark_mjoin.model import Array, Col, InputSpec, JoinSpec, Pattern, Punctuations
 from spark_mjoin.state.columns import hash_array, valid_rows
 from spark_mjoin.state.keysets import Keys, among, chosen, distinct, keys_of, size, together

@@ -25,8 +25,8 @@ from collections.abc import Container, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 from spark_mjoin.evidence import Context, EdgeCounts, Edges
-from spark_mjoin.join.rendering import identifier
-from spark_mjoin.join.statistics import Statistics
+from spark_mjoin.mjoin.rendering import identifier
+from spark_mjoin.mjoin.statistics import Statistics
 from spark_mjoin.model import Access, InputSpec, JoinSpec, ProbeOrder, ProbeStep
 
 log = logging.getLogger(__name__)

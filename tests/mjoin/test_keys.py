@@ -10,7 +10,7 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from spark_mjoin.join.keys import SHAREABLE, encode, key_type
+from spark_mjoin.mjoin.keys import SHAREABLE, encode, key_type
 from spark_mjoin.model import KeyDomain
 from spark_mjoin.state import columns
 

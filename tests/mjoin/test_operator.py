@@ -12,10 +12,10 @@ from spark_mjoin.counts import BatchCounts
 from spark_mjoin.engine import arrival
 from spark_mjoin.engine.feed import Piece
 from spark_mjoin.evidence import WorkCounts
-from spark_mjoin.join import operator
-from spark_mjoin.join.bound import pooled
-from spark_mjoin.join.operator import Joining, materialise
-from spark_mjoin.join.orders import probe_order
+from spark_mjoin.mjoin import operator
+from spark_mjoin.mjoin.bound import pooled
+from spark_mjoin.mjoin.operator import Joining, materialise
+from spark_mjoin.mjoin.orders import probe_order
 from spark_mjoin.model import JoinSpec
 from spark_mjoin.query.graph import plan_join
 from spark_mjoin.state import columns

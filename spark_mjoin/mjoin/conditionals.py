@@ -16,8 +16,8 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from spark_mjoin.errors import QueryError
-from spark_mjoin.join.arithmetic import Value, condition, equal, to
-from spark_mjoin.join.casts import cast, common_type_of
+from spark_mjoin.mjoin.arithmetic import Value, condition, equal, to
+from spark_mjoin.mjoin.casts import cast, common_type_of
 from spark_mjoin.model import Call, Cast, Expr, Lit
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 
-from spark_mjoin.join.casts import DAY_INTERVAL, kind, type_name
+from spark_mjoin.mjoin.casts import DAY_INTERVAL, kind, type_name
 from spark_mjoin.model import Call, Cast, Col, Expr, Lit
 
 _INFIX = {"=", "<>", "<", "<=", ">", ">=", "<=>", "+", "-", "*", "/", "div", "%"}

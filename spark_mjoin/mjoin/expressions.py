@@ -27,10 +27,10 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from spark_mjoin.errors import QueryError
-from spark_mjoin.join.arithmetic import Value, to
-from spark_mjoin.join.casts import DAY_INTERVAL, INTERVAL, cast, kind
-from spark_mjoin.join.registry import FUNCTIONS, Function, unknown_function
-from spark_mjoin.join.rendering import render
+from spark_mjoin.mjoin.arithmetic import Value, to
+from spark_mjoin.mjoin.casts import DAY_INTERVAL, INTERVAL, cast, kind
+from spark_mjoin.mjoin.registry import FUNCTIONS, Function, unknown_function
+from spark_mjoin.mjoin.rendering import render
 from spark_mjoin.model import Call, Cast, Col, Expr, Lit
 
 Column = Callable[[Col], pa.Array]

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from spark_mjoin.join import emitted
+from spark_mjoin.mjoin import emitted
 from spark_mjoin.state.residency import EVERY, NEVER, Residency, Victim
 
 BUCKET = 5  # every row is in it: what matters here is time

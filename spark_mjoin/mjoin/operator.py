@@ -17,7 +17,7 @@ Right because: the new rows are in their own table before they probe, a delta be
 exactly the rows that came before it or with it; so a combination is found once, from the delta of its youngest row.
 
 Every phase calls `produce`; phases differ in the rows that they choose. Not covered: which combinations have been
-emitted already (`join.emitted`), outer joins.
+emitted already (`mjoin.emitted`), outer joins.
 """
 
 from __future__ import annotations
@@ -31,9 +31,9 @@ import pyarrow.compute as pc
 
 from spark_mjoin import kernel
 from spark_mjoin.evidence import EdgeCounts, WorkCounts
-from spark_mjoin.join.bound import Bound, size_of
-from spark_mjoin.join.expressions import evaluate
-from spark_mjoin.join.windows import Windows
+from spark_mjoin.mjoin.bound import Bound, size_of
+from spark_mjoin.mjoin.expressions import evaluate
+from spark_mjoin.mjoin.windows import Windows
 from spark_mjoin.model import CHUNK_ROWS, Array, Col, Expr, JoinSpec, ProbeOrder, ProbeStep
 from spark_mjoin.state.columns import BytesColumn, FixedColumn, GatherTooLarge
 from spark_mjoin.state.table import Key, KeyColumn, Table

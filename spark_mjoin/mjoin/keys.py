@@ -22,7 +22,7 @@ from decimal import Context, Decimal
 import numpy as np
 import pyarrow as pa
 
-from spark_mjoin.join.casts import cast
+from spark_mjoin.mjoin.casts import cast
 from spark_mjoin.model import KeyDomain
 
 SHAREABLE = frozenset({"integer", "boolean", "date", "timestamp", "timestamp_ntz", "string", "binary"})

@@ -12,8 +12,8 @@ import pytest
 import sqlglot
 
 from spark_mjoin.errors import QueryError
-from spark_mjoin.join.expressions import evaluate, type_of
-from spark_mjoin.join.rendering import render
+from spark_mjoin.mjoin.expressions import evaluate, type_of
+from spark_mjoin.mjoin.rendering import render
 from spark_mjoin.model import Col, Expr
 from spark_mjoin.query.sql import parse_statements
 from spark_mjoin.query.translate import Translator

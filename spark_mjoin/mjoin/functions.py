@@ -16,9 +16,9 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from spark_mjoin.join import arithmetic
-from spark_mjoin.join.arithmetic import Value, to
-from spark_mjoin.join.casts import fit_decimal, kind, type_name
+from spark_mjoin.mjoin import arithmetic
+from spark_mjoin.mjoin.arithmetic import Value, to
+from spark_mjoin.mjoin.casts import fit_decimal, kind, type_name
 from spark_mjoin.schema import TIMESTAMP
 
 Floats = np.ndarray[Any, np.dtype[np.float64]]

@@ -10,9 +10,9 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from spark_mjoin.errors import QueryError, nearest
-from spark_mjoin.join import arithmetic, conditionals
-from spark_mjoin.join.arithmetic import Value
-from spark_mjoin.join.functions import SCALAR
+from spark_mjoin.mjoin import arithmetic, conditionals
+from spark_mjoin.mjoin.arithmetic import Value
+from spark_mjoin.mjoin.functions import SCALAR
 from spark_mjoin.model import Expr
 
 
