@@ -158,7 +158,7 @@ def _seconds(run: Callable[[], object]) -> float:
 
 
 def _spark(request: Request, data: Dataset, small: Dataset, blank: Measurement) -> Measurement:
-    if request.engine.kind == "mjoin":
+    if request.engine.kind in ("mjoin", "streams"):
         with _directory(request) as directory:
             _compile(small, request.engine, directory)
     spark = session(request.engine, request.scratch)
@@ -272,7 +272,7 @@ def _stream(
 
 def frame(spark: Any, engine: Engine, dataset: Dataset, directory: Path) -> Any:
     """The workload's query over its files, as a streaming DataFrame; state goes below the directory."""
-    build = _mjoin_frame if engine.kind == "mjoin" else _spark_frame
+    build = {"mjoin": _mjoin_frame, "streams": _streams_frame}.get(engine.kind, _spark_frame)
     return build(spark, engine, dataset, directory)
 
 
@@ -288,14 +288,26 @@ def _mjoin_frame(spark: Any, engine: Engine, dataset: Dataset, directory: Path) 
     return reader.options(**engine.options).load()
 
 
+def _streams_frame(spark: Any, engine: Engine, dataset: Dataset, directory: Path) -> Any:
+    """The same query text over streaming DataFrames, through Spark's shuffle."""
+    return spark_mjoin.join(_streams(spark, engine, dataset), dataset.workload.query, **engine.options)
+
+
 def _spark_frame(spark: Any, engine: Engine, dataset: Dataset, directory: Path) -> Any:
     """The same query text over streaming views: Spark plans chained binary stream-stream inner joins."""
+    for alias, stream in _streams(spark, engine, dataset).items():
+        stream.createOrReplaceTempView(alias)
+    return spark.sql(dataset.workload.query)
+
+
+def _streams(spark: Any, engine: Engine, dataset: Dataset) -> dict[str, Any]:
+    found = {}
     for alias in dataset.workload.aliases:
         reader = spark.readStream.schema(dataset.ddl(alias))
         if engine.files_per_trigger is not None:
             reader = reader.option("maxFilesPerTrigger", str(engine.files_per_trigger))
-        reader.parquet(str(dataset.path(alias))).createOrReplaceTempView(alias)
-    return spark.sql(dataset.workload.query)
+        found[alias] = reader.parquet(str(dataset.path(alias)))
+    return found
 
 
 def short(failure: BaseException) -> str:

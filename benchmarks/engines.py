@@ -47,7 +47,7 @@ ON_ROCKSDB = TUNED | {
 UNIX_SOCKETS = {"spark.python.unix.domain.socket.enabled": "true"}
 """Spark talks to Python workers over Unix domain sockets: messages do not wait for each other as they do in TCP."""
 
-Kind = Literal["mjoin", "spark", "duckdb", "kernel"]
+Kind = Literal["mjoin", "streams", "spark", "duckdb", "kernel"]
 
 
 @dataclass(frozen=True)
@@ -157,6 +157,20 @@ def engines(
                     jar=jar,
                 )
             )
+    for name, label, files in (("batches", "micro-batches", 1), ("defaults", "one shot", None)):
+        divided = {"partitions": str(partitions or 2)}
+        found.append(
+            Engine(
+                f"streams-{name}",
+                "streams",
+                f"spark_mjoin.join, {label}",
+                files,
+                driver_memory=mjoin_memory,
+                conf=ours,
+                options=divided,
+                jar=jar,
+            )
+        )
     found += [
         Engine("spark", "spark", "Spark, micro-batches", 1, driver_memory=spark_memory, conf=TUNED),
     ]

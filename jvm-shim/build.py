@@ -35,6 +35,11 @@ def sources() -> list[Path]:
     return sorted((HERE / "src").rglob("*.java"))
 
 
+def stubs() -> list[Path]:
+    """Classes that stand in for Spark's own while compiling: javac cannot extend all that Scala's compiler makes."""
+    return sorted((HERE / "stubs").rglob("*.java"))
+
+
 def resources() -> list[Path]:
     return sorted(p for p in (HERE / "resources").rglob("*") if p.is_file())
 
@@ -42,7 +47,7 @@ def resources() -> list[Path]:
 def digest() -> str:
     """Of all that goes into the jar."""
     hashed = hashlib.sha256()
-    for path in (*sources(), *resources(), Path(__file__)):
+    for path in (*sources(), *stubs(), *resources(), Path(__file__)):
         hashed.update(path.name.encode() + b"\0" + path.read_bytes())
     return hashed.hexdigest()
 
@@ -83,9 +88,13 @@ def build() -> Path:
     """Compile and pack; raises CannotBuild when the machine lacks something, CalledProcessError on bad sources."""
     javac, jars = find_javac(), find_spark_jars()
     with tempfile.TemporaryDirectory() as directory:
-        classes = Path(directory)
-        command = [javac, "--release", str(RELEASE), "-proc:none", LINT, "-Werror", "-cp", f"{jars}/*"]
-        subprocess.run([*command, "-d", str(classes), *map(str, sources())], check=True)
+        classes, stubbed = Path(directory) / "classes", Path(directory) / "stubs"
+        command = [javac, "--release", str(RELEASE), "-proc:none", LINT, "-Werror"]
+        for files, to, path in (
+            (stubs(), stubbed, f"{jars}/*"),
+            (sources(), classes, f"{stubbed}{os.pathsep}{jars}/*"),
+        ):
+            subprocess.run([*command, "-cp", path, "-d", str(to), *map(str, files)], check=True)
         JAR.parent.mkdir(exist_ok=True)
         unfinished = JAR.with_suffix(f".{os.getpid()}")
         with zipfile.ZipFile(unfinished, "w") as jar:

@@ -42,6 +42,15 @@ class JarError(MJoinError):
     """The jar is not there, or not made for this Spark."""
 
 
+def not_read(version: int) -> StateError:
+    """Of a join whose input cannot be asked for again."""
+    return StateError(
+        f"some partition of the join has no version {version} of its state: the batch that makes it was not read to "
+        "its end, and its input cannot be asked for again. A foreachBatch has to read all rows of its DataFrame: write "
+        "it, count() it, or persist() it before it uses a part of it. Change it so, and start with a new checkpoint"
+    )
+
+
 def nearest(name: str, candidates: Iterable[str]) -> str:
     """` Did you mean 'x'?` for the closest candidate, or an empty string when none is close."""
     by_fold = {c.casefold(): c for c in candidates}

@@ -171,6 +171,10 @@ class InputSpec:
         """Whether the input makes key promises."""
         return bool(self.punctuations or self.unique or self.clustered or self.ordered)
 
+    def promises_by_order(self, verify: str) -> bool:
+        """Whether what it promises shows only in all its rows, one after the other: not in those of one task."""
+        return bool(self.clustered) or self.ordered is not None or (self.promising and verify != "off")
+
 
 @dataclass(frozen=True)
 class Residual:

@@ -1,20 +1,26 @@
-"""A feed of own rows: what an all-rows feed reads, divided among the tasks as something before them would.
+"""Feeds of own rows: what an all-rows feed reads, divided among the tasks as something before them would.
 
     ALL_ROWS    every task reads everything, as format("mjoin") does
     OWN_ROWS    a task gets the rows of its slots, with their numbers, and all punctuations
+    PARCELS     rows are sent to the task in parcels, in some order, as spark_mjoin.join does
 
 Data rows that have no key to go by (a filter drops them, or the key is NULL) come to the owner of their number's slot.
-An input that promises something by the order of its rows comes whole.
+An input that promises something by the order of its rows comes whole. Parcels keep no order: joins for which it matters
+(windows in rows, clustered inputs, shedding by row number) get own rows instead.
 """
 
+import random
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
+from pathlib import Path
+from tempfile import TemporaryDirectory
 
 import numpy as np
 import pyarrow as pa
 
+from spark_mjoin.engine.delivered import Delivered
+from spark_mjoin.engine.exchange import Sender
 from spark_mjoin.engine.feed import AllRows, Feed, Piece
-from spark_mjoin.engine.retention.promises import by_order
 from spark_mjoin.mjoin.expressions import evaluate, holds
 from spark_mjoin.mjoin.keys import encode
 from spark_mjoin.model import Array, JoinSpec, Position
@@ -22,12 +28,52 @@ from spark_mjoin.state.columns import hash_array
 from spark_mjoin.state.routing import of_hashes, of_numbers
 from spark_mjoin.task import PartitionTask
 
-ALL_ROWS, OWN_ROWS = "all rows", "own rows"
+ALL_ROWS, OWN_ROWS, PARCELS = "all rows", "own rows", "parcels"
 
 
 def feed_of(kind: str, task: PartitionTask) -> Feed:
     everything = AllRows.of(task)
-    return everything if kind == ALL_ROWS else OwnRows(task, everything)
+    if kind == ALL_ROWS:
+        return everything
+    if kind == PARCELS and not _depends_on_order(task):
+        return Parcels(task, everything)
+    return OwnRows(task, everything)
+
+
+def _depends_on_order(task: PartitionTask) -> bool:
+    spec, plans = task.spec, (task.ledger.plan, task.ledger.plan_before)
+    sheds = any(plan is not None and plan.admission is not None for plan in plans)
+    return spec.counts_rows or sheds or any(input.clustered for input in spec.inputs)
+
+
+class Parcels:
+    """What an all-rows feed reads, sent to the task in parcels whose order differs whenever it is read."""
+
+    def __init__(self, task: PartitionTask, everything: Feed) -> None:
+        self.task, self.everything = task, everything
+        sent = []
+        for input in range(len(task.spec.inputs)):
+            planned = task.ledger.plan.purging
+            whole = task.spec.inputs[input].promises_by_order("off" if planned is None else planned.verify)
+            rows = (piece.rows for piece in everything.read(input, 0))
+            parcels = Sender(task.spec, input, task.routing, whole).parcels(rows)
+            sent += [parcel for parcel in parcels if parcel["target"][0].as_py() == task.partition]
+        random.shuffle(sent)
+        with TemporaryDirectory() as directory:
+            delivered = Delivered(task, sent, Path(directory))
+            self.pieces = [list(delivered.read(input, 0)) for input in range(len(task.spec.inputs))]
+
+    def count(self, input: int) -> int:
+        return sum(piece.delivered for piece in self.pieces[input])
+
+    def read(self, input: int, number: int) -> Iterator[Piece]:
+        return (replace(piece, number=piece.number + number) for piece in self.pieces[input])
+
+    def again(self, since: Mapping[str, Position]) -> "Parcels":
+        return Parcels(self.task, self.everything.again(since))
+
+    def may_lose_rows(self) -> bool:
+        return self.everything.may_lose_rows()
 
 
 @dataclass(frozen=True)
@@ -41,7 +87,7 @@ class OwnRows:
     def read(self, input: int, number: int) -> Iterator[Piece]:
         planned = self.task.ledger.plan.purging
         verify = "off" if planned is None else planned.verify
-        whole = by_order(self.task.spec.inputs[input], verify)
+        whole = self.task.spec.inputs[input].promises_by_order(verify)
         for piece in self.everything.read(input, number):
             yield piece if whole else self._own(piece)
 

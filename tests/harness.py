@@ -32,7 +32,7 @@ from spark_mjoin.driver.clock import SYSTEM, Clock
 from spark_mjoin.driver.loading import load
 from spark_mjoin.driver.session import Point
 from spark_mjoin.engine import batch, cache
-from tests.feeds import ALL_ROWS, OWN_ROWS, feed_of
+from tests.feeds import ALL_ROWS, feed_of
 from tests.scripted import SCRIPTS
 
 OK, CRASH, TORN, TWICE, ABANDONED, LIMITED = "ok", "crash", "torn", "twice", "abandoned", "limited"
@@ -84,14 +84,15 @@ def reader(options: Mapping[str, str], clock: Clock = SYSTEM) -> MJoinStreamRead
     source = MJoinDataSource(given)
     made = source.streamReader(source.schema()) if clock is SYSTEM else MJoinStreamReader(*load(given), clock)
     assert isinstance(made, MJoinStreamReader)
-    if _kind == OWN_ROWS:
-        made.read = _read_own
+    if _kind != ALL_ROWS:
+        kind = _kind
+        made.read = lambda partition: _read_fed(kind, partition)
     return made
 
 
-def _read_own(partition: Any) -> Iterator[pa.RecordBatch]:
+def _read_fed(kind: str, partition: Any) -> Iterator[pa.RecordBatch]:
     task = partition.task
-    return batch.run(task, feed_of(OWN_ROWS, task), uuid.uuid4().hex, cache.of_worker())
+    return batch.run(task, feed_of(kind, task), uuid.uuid4().hex, cache.of_worker())
 
 
 def point(current: MJoinStreamReader, offset: Mapping[str, Any]) -> Point:

@@ -32,7 +32,7 @@ class Options:
     @classmethod
     def parse(cls, options: Mapping[str, str]) -> Options:
         """The options as types; OptionError, with the nearest valid name, for anything that cannot be used."""
-        top, per_source = _split(options)
+        top, per_source = split_options(options)
         _check_names(top)
         if not per_source:
             raise OptionError(
@@ -51,7 +51,7 @@ class Options:
         return cls(sources, query, on, settings, emit, _limits(top))
 
 
-def _split(options: Mapping[str, str]) -> tuple[dict[str, str], dict[str, dict[str, str]]]:
+def split_options(options: Mapping[str, str]) -> tuple[dict[str, str], dict[str, dict[str, str]]]:
     """Top-level options by lower-cased name, and per alias the options under `source.<alias>.`."""
     top: dict[str, str] = {}
     per_source: dict[str, dict[str, str]] = {}

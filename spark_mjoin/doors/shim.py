@@ -16,11 +16,13 @@ import warnings
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
+from weakref import WeakSet
 
 from spark_mjoin.errors import JarError
 
 SPARK_VERSIONS = ("4.2", "4.3")  # as in jvm-shim/src/sparkmjoin/SparkVersions.java
 _CHECKPOINTS = "spark.sql.streaming.checkpointFileManagerClass"
+_WITH_NODE: WeakSet[Any] = WeakSet()  # sessions that plan joins of streams
 JAR = Path(__file__).parent.parent / "jars" / "spark-mjoin.jar"
 
 
@@ -66,6 +68,18 @@ def enable(spark: Any, *, fast_checkpoints: bool | None = None) -> bool:
     if fast_checkpoints:
         spark.conf.set(_CHECKPOINTS, "sparkmjoin.CheckpointFiles")
     return True
+
+
+def install_node(spark: Any) -> None:
+    """Let a session plan joins of streams as stateful operators. Adds the jar, if that was not done here before."""
+    if spark not in _WITH_NODE:
+        if not enable(spark):
+            raise JarError(
+                "a join of streams is a stateful operator of the jar, and this installation has none. Install a JDK 17 "
+                "and build the package again; tables can be joined without it"
+            )
+        spark.read.format("mjoin-node").load().schema  # noqa: B018 - asking for the schema installs it
+        _WITH_NODE.add(spark)
 
 
 def plain_path(path: str) -> str:

@@ -18,6 +18,7 @@ from pyspark.sql.datasource import DataSource, DataSourceStreamReader, InputPart
 from pyspark.sql.streaming.datasource import ReadLimit, SupportsTriggerAvailableNow
 from pyspark.sql.types import StructType
 
+from spark_mjoin.doors.node import NodePlanner
 from spark_mjoin.doors.offsets import Offset
 from spark_mjoin.doors.reader import MJoinStreamReader
 
@@ -39,7 +40,10 @@ class Succession(DataSourceStreamReader, SupportsTriggerAvailableNow):
         """The jar calls this: the process serves another query now, or none. Spark's own commits are not passed on."""
         self.stop()
         query = end[CHANGE]
-        if query:
+        if "function" in query:  # of a node of a plan: it carries its join
+            function, _ = pickle.loads(b64decode(query["function"]))
+            self._reader = NodePlanner(function.joining)
+        elif query:
             source: DataSource = pickle.loads(b64decode(query["source"]))
             self._reader = source.streamReader(StructType.fromJson(json.loads(query["schema"])))
 
@@ -51,8 +55,8 @@ class Succession(DataSourceStreamReader, SupportsTriggerAvailableNow):
     # --- passed on -------------------------------------------------------------------------------------------
 
     @property
-    def _serving(self) -> MJoinStreamReader:
-        assert isinstance(self._reader, MJoinStreamReader)
+    def _serving(self) -> MJoinStreamReader | NodePlanner:
+        assert isinstance(self._reader, MJoinStreamReader | NodePlanner)
         return self._reader
 
     def initialOffset(self) -> Offset:

@@ -9,36 +9,94 @@ from __future__ import annotations
 import atexit
 import gc
 import os
+import pickle
 import socket
 import stat
 import uuid
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import suppress
 from functools import cache
+from itertools import chain
 from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import TYPE_CHECKING
 
 import pyarrow as pa
+from pyspark import TaskContext
 from pyspark.accumulators import AccumulatorParam, _deserialize_accumulator
 
 from spark_mjoin import metrics
+from spark_mjoin.errors import JarError
 from spark_mjoin.model import JoinSpec
 from spark_mjoin.redaction import Secrets
 from spark_mjoin.state.manifest import Manifests
+from spark_mjoin.state.routing import Routing
 from spark_mjoin.task import PartitionTask
 
+if TYPE_CHECKING:
+    from spark_mjoin.engine.feed import Feed
+
 SENT_AHEAD_BYTES = 4 << 20  # of results that Spark has not read yet
+TASK = -1  # the input of a parcel that is none, but has the task
 TASK_REPORT = -77001  # the number of the accumulator that jvm-shim/src/sparkmjoin/TaskReports.java listens to
 
 
 def run(task: PartitionTask) -> Iterator[pa.RecordBatch]:
-    """The results of a task."""
-    from spark_mjoin.engine import batch, cache
+    """The results of a task that reads its input itself."""
     from spark_mjoin.engine.feed import AllRows
 
-    tune_connections()
     with secrets_of(task.spec, task.location).kept():
-        yield from batch.run(task, AllRows.of(task), uuid.uuid4().hex, cache.of_worker())
+        yield from _run(task, AllRows.of(task))
+
+
+def send(
+    spec: JoinSpec, input: int, partitions: int, whole: bool, batches: Iterable[pa.RecordBatch]
+) -> Iterator[pa.RecordBatch]:
+    """Rows of an input as parcels for the partitions of a join."""
+    from spark_mjoin.engine.exchange import Sender
+
+    yield from Sender(spec, input, Routing(partitions), whole).parcels(batches)
+
+
+def join(parcels: Iterable[pa.RecordBatch], tasks: Sequence[PartitionTask] | None) -> Iterator[pa.RecordBatch]:
+    """The results of a task that parcels come to. Without tasks the jar sends it first, in place of a parcel."""
+    from spark_mjoin.engine.delivered import Delivered
+
+    if tasks is None:
+        task, parcels = _sent_by_jar(iter(parcels))
+    else:
+        task = tasks[_partition()]
+    with secrets_of(task.spec, task.location).kept(), TemporaryDirectory(prefix="mjoin-") as directory:
+        yield from _run(task, Delivered(task, parcels, Path(directory)))
+    if tasks is None:
+        report_to_jar(task)
+
+
+def _run(task: PartitionTask, feed: Feed) -> Iterator[pa.RecordBatch]:
+    from spark_mjoin.engine import batch, cache
+
+    tune_connections()
+    yield from batch.run(task, feed, uuid.uuid4().hex, cache.of_worker())
     freeze_gc()
+
+
+def _sent_by_jar(parcels: Iterator[pa.RecordBatch]) -> tuple[PartitionTask, Iterator[pa.RecordBatch]]:
+    """The task, and the parcels that come behind it."""
+    first = next(parcels, None)
+    if first is None or first.column("input")[0].as_py() != TASK:
+        raise JarError(
+            "the join was planned without the jar: it was added to another session, or a rule of Spark's optimizer "
+            "has replaced the join. Call spark_mjoin.join in the session that starts the query"
+        )
+    partition = pickle.loads(first.column("rows")[0].as_py())
+    task: PartitionTask = partition.task
+    return task, chain([first.slice(1)], parcels)
+
+
+def _partition() -> int:
+    context = TaskContext.get()
+    assert context is not None
+    return context.partitionId()
 
 
 def secrets_of(spec: JoinSpec, location: str | None = None) -> Secrets:

@@ -28,10 +28,15 @@ def load(options: Mapping[str, str]) -> tuple[JoinSpec, Settings]:
     for source in parsed.sources:
         sources.limits(source.alias, dict(source.options))
         schemas.append(sources.create(source.alias, source.format, dict(source.options)).schema())
-    spec, settings = plan_join(parsed, schemas), parsed.settings
+    spec = plan_join(parsed, schemas)
     used = {input.source for input in spec.inputs}
     for idle in (s.alias for number, s in enumerate(spec.sources) if number not in used):
         raise OptionError(f"source '{idle}' is not in option 'query': join it, or remove 'source.{idle}.…'")
+    return spec, fitting(spec, parsed.settings)
+
+
+def fitting(spec: JoinSpec, settings: Settings) -> Settings:
+    """The settings of a join, which must go with what it means."""
     if spec.star_class is None:
         if settings.partitions > 1:
             log.warning(
@@ -47,7 +52,7 @@ def load(options: Mapping[str, str]) -> tuple[JoinSpec, Settings]:
             " must not stay in stored results. Remove option 'plan' or 'memory'"
         )
     access.parse(settings.access, spec)
-    return spec, settings
+    return settings
 
 
 def _with_limits(parsed: Options) -> Options:

@@ -27,6 +27,7 @@ import pyarrow as pa
 
 from spark_mjoin import filesystem, metrics
 from spark_mjoin.driver import access, rescaling, scheduling, watermarks
+from spark_mjoin.driver import intake as intakes
 from spark_mjoin.driver.admission import DelayLimit, Parts, least_fractions
 from spark_mjoin.driver.allocation import Flexible, decide
 from spark_mjoin.driver.calibrate import calibrated
@@ -111,11 +112,11 @@ def _tasks(spec: JoinSpec, settings: Settings, work: _Work, steps: Sequence[Step
     ]
 
 
-def batch_tasks(spec: JoinSpec, settings: Settings) -> list[PartitionTask]:
+def batch_tasks(spec: JoinSpec, settings: Settings, intake: Intake | None = None) -> list[PartitionTask]:
     """The tasks of a batch read, which joins what is there now, to completion, and keeps no state."""
     if room_of(settings) is not None:  # all input is there: shed nothing
         settings = replace(settings, overflow="spill")
-    intake, logs, inputs = Intake(spec), [MemoryLog() for _ in spec.sources], len(spec.inputs)
+    intake, logs, inputs = intake or intakes.Reading(spec), [MemoryLog() for _ in spec.sources], len(spec.inputs)
     intake.freeze(logs)
     start = intake.initial()
     end = intake.latest(start, logs, unlimited=True)
@@ -137,7 +138,8 @@ def batch_tasks(spec: JoinSpec, settings: Settings) -> list[PartitionTask]:
 
 
 class Session:
-    def __init__(self, spec: JoinSpec, settings: Settings, clock: Clock = SYSTEM) -> None:
+    def __init__(self, spec: JoinSpec, settings: Settings, clock: Clock = SYSTEM, intake: Intake | None = None) -> None:
+        """intake: of another kind than sources that tasks read."""
         if settings.state_location is None:
             raise OptionError(
                 "option 'stateLocation' is missing: a streaming join keeps its state in a directory that survives "
@@ -148,7 +150,7 @@ class Session:
         self.planner = Planner(spec, settings, calibrated())
         self.pace = Pace(len(spec.inputs), [s.alias for s in spec.sources], clock)
         self._root = _reachable(settings.state_location)
-        self._intake = Intake(spec)
+        self._intake = intake or intakes.Reading(spec)
         self._logs: dict[str, list[DurableLog]] = {}  # of the sources, by query
         self._freezes = False
         self._ended = False  # what is there now is all that will come
@@ -186,26 +188,37 @@ class Session:
             self._asked = start
             return self._following(start, positions)
 
-    def _following(self, start: Point, positions: dict[str, Position]) -> Point:
-        """Where a batch leads that may take sources up to some positions."""
+    def accept(self, start: Point, positions: dict[str, Position]) -> Point:
+        """Where the next batch leads, which takes sources to some positions, and by which plan. There is one anyway."""
+        with self.pace.looking():
+            self._open(start)
+            self._asked = start
+            return self._following(start, positions, brought=True)
+
+    def _following(self, start: Point, positions: dict[str, Position], brought: bool = False) -> Point:
+        """Where a batch leads that may take sources up to some positions, or must: rows were brought, or none were."""
         moving = _moved(start.positions, positions)
         if moving:
             self.pace.news()
         committed = cache(lambda: self.committed(start))
         purges = not moving and self._has_time_to_purge(start, committed)
-        if not (moving or purges or self._may_have_disk_work(committed)):
+        if not (brought or moving or purges or self._may_have_disk_work(committed)):
             return start
         division = rescaling.divide(self.spec, self.settings.partitions, start.version, start.plan.routing, committed)
         if division.emits_pending:
+            if brought:
+                raise _cannot_wait(start.plan.routing.partitions)
             moving, positions = [], start.positions
         settings = self._settings(division.routing)
         self.planner.settings = settings
-        planned = self._plan(start, committed, moving, bool(moving) or purges or division.emits_pending)
+        planned = self._plan(start, committed, moving, brought or bool(moving) or purges or division.emits_pending)
         overflow = planned.plan.overflow
+        if brought and overflow is not None:
+            overflow = replace(overflow, waiting=())  # what was brought cannot be left for later
         for waiting in overflow.waiting if overflow else ():
             positions = {**positions, waiting: start.positions[waiting]}
         moved = _moved(start.positions, positions)
-        if not (moved or planned.has_disk_work or purges or division.emits_pending):
+        if not (brought or moved or planned.has_disk_work or purges or division.emits_pending):
             return start
         for reason in (*planned.reasons, *filter(None, [division.reason])):
             log.info("%s", reason)
@@ -384,6 +397,14 @@ def worked(committed: Committed) -> Worked:
     taken = [m.taken for m in committed.of_all]
     began, disk_ms = min(each.began for each in taken), max(each.disk_ms for each in taken)
     return Worked(tuple(rows_in(taken)), began, committed.written, disk_ms / 1000)
+
+
+def _cannot_wait(partitions: int) -> StateError:
+    return StateError(
+        f"option 'partitions' has changed from {partitions}, and results from disk are still pending, which have to be "
+        f"emitted first. Start the query with partitions = {partitions}, wait until deferredRows is 0 in its progress, "
+        "and change it then"
+    )
 
 
 def _moved(start: Positions, end: Positions) -> list[str]:

@@ -1,7 +1,7 @@
 """What arrives for one task: pieces of the inputs, whoever has divided them among the tasks.
 
     all rows    every task reads the whole input and keeps the rows of its slots         AllRows: format("mjoin")
-    own rows    somebody has divided the rows already; a task gets its own alone
+    own rows    somebody has divided the rows already; a task gets its own alone         Delivered: spark_mjoin.join
 
       input a    0  1  2  3 | 4  5  6  7 | 8 ...       as the source gives them, a stretch at a time
       all rows   0  1  2  3 | 4  5  6  7 | 8 ...       pieces of a task that owns the slots of rows 1, 2 and 7
@@ -14,7 +14,8 @@ Earlier versions' rows count too: the state knows how many there were, and a fee
 
 Each data row comes to exactly one task with own rows; one without a key, to the owner of the slot of its number.
 Punctuations come to all tasks in every kind of feed: they are about keys, not about rows of one task. An input that
-promises something by the order of its rows, or whose promises are verified, comes whole (`promises.by_order`).
+promises something by the order of its rows, or whose promises are verified, comes whole
+(`InputSpec.promises_by_order`).
 
 Not covered: the order in which the inputs take turns (`engine.schedule`).
 """

@@ -59,12 +59,18 @@ def plan_join(options: Options, schemas: Sequence[pa.Schema]) -> JoinSpec:
         query = parse_query(options.query, aliases, schemas)
     else:
         query = star_join(options.on, aliases, schemas)
-    sources = tuple(
-        SourceSpec(s.alias, s.format, s.options, schema) for s, schema in zip(options.sources, schemas, strict=True)
-    )
-    spec = _Graph(query, sources, options.sources).spec()
-    check(spec, options.sources)
+    spec = spec_of(query, options.sources, schemas)
     return with_punctuations(spec, options.settings.partitions) if options.emit_punctuations else spec
+
+
+def spec_of(query: Query, options: Sequence[SourceOptions], schemas: Sequence[pa.Schema]) -> JoinSpec:
+    """The meaning of a query over sources with these options and schemas."""
+    sources = tuple(
+        SourceSpec(s.alias, s.format, s.options, schema) for s, schema in zip(options, schemas, strict=True)
+    )
+    spec = _Graph(query, sources, options).spec()
+    check(spec, options)
+    return spec
 
 
 def event_times(options: Sequence[SourceOptions], sources: Sequence[SourceSpec]) -> list[str | None]:

@@ -61,6 +61,8 @@ class _Visible:
 class Scope:
     """The inputs of a query and the columns that they have."""
 
+    remedy = "another one is added with option 'source.{}.format'"  # where there is no such source
+
     def __init__(self, sources: Sequence[str], schemas: Sequence[pa.Schema]) -> None:
         self.sources = list(sources)
         self.schemas = list(schemas)
@@ -72,7 +74,7 @@ class Scope:
         if not matches:
             raise QueryError(
                 f"query: there is no source '{source_name}'.{nearest(source_name, self.sources)}"
-                f" Sources are: {listed(self.sources)}; another one is added with option 'source.{source_name}.format'"
+                f" Sources are: {listed(self.sources)}; {self.remedy.format(source_name)}"
             )
         if any(a.lower() == alias.lower() for a, _ in self.inputs):
             raise QueryError(f"query: the name '{alias}' is used for two inputs; give one another alias: {alias} AS …")
@@ -116,16 +118,16 @@ class Scope:
         """A column from `c`, `t.c`, or with struct fields behind it `t.c.f`, `c.f`."""
         input = self.input_named(parts[0]) if len(parts) > 1 else None
         if input is not None:
-            return self._fields(self.column_of(input, parts[1]), parts[2:])
+            return self.fields(self.column_of(input, parts[1]), parts[2:])
         if len(parts) > 1 and not _matches(parts[0], [v.name for v in self.visible]):
             aliases = [a for a, _ in self.inputs]
             raise QueryError(
                 f"query: there is no input '{parts[0]}' in `{'.'.join(parts)}`.{nearest(parts[0], aliases)}"
                 f" Inputs are: {listed(aliases)}"
             )
-        return self._fields(self.unqualified(parts[0]), parts[1:])
+        return self.fields(self.unqualified(parts[0]), parts[1:])
 
-    def _fields(self, column: Col, names: Sequence[str]) -> Expr:
+    def fields(self, column: Col, names: Sequence[str]) -> Expr:
         expr: Expr = column
         dtype = self.type_of(column)
         for name in names:
@@ -150,18 +152,18 @@ def _matches(name: str, candidates: Sequence[str]) -> list[str]:
 
 def parse_query(query: str, sources: Sequence[str], schemas: Sequence[pa.Schema]) -> Query:
     """What `query` says over the sources with these aliases and schemas; QueryError when it is not one inner join."""
-    select = _parse(query)
-    _check_select(select)
+    select = parse_select(query)
+    check_select(select)
     scope = Scope(sources, schemas)
     translator = Translator(scope.resolve)
     conjuncts: list[Expr] = []
     source = select.args.get("from") or select.args.get("from_")
     if source is None:
         raise QueryError("query: there is no FROM; a join needs at least two inputs")
-    _add_table(scope, source.this, using=())
+    add_table(scope, source.this, using=())
     for join in select.args.get("joins") or ():
-        _check_join(join)
-        conjuncts += _add_table(scope, join.this, using=[_identifier(u) for u in join.args.get("using") or ()])
+        check_join(join)
+        conjuncts += add_table(scope, join.this, using=[_identifier(u) for u in join.args.get("using") or ()])
         if join.args.get("on") is not None:
             # Spark resolves ON against the inputs so far; later ones are not visible yet.
             conjuncts += split(translator.expression(join.args["on"]))
@@ -174,8 +176,8 @@ def parse_query(query: str, sources: Sequence[str], schemas: Sequence[pa.Schema]
 
 def parse_predicate(text: str, alias: str, schema: pa.Schema) -> Expr:
     """A condition over the rows of one source, whose columns are those of input 0."""
-    select = _parse(f"SELECT * FROM `{alias}` WHERE {text}")  # an alias may be a keyword
-    _check_select(select)
+    select = parse_select(f"SELECT * FROM `{alias}` WHERE {text}")  # an alias may be a keyword
+    check_select(select)
     scope = Scope([alias], [schema])
     scope.add(alias, alias)
     scope.visible = [_Visible(name, Col(0, name)) for name in schema.names]
@@ -189,7 +191,7 @@ def split(expr: Expr) -> list[Expr]:
     return [expr]
 
 
-def _parse(query: str) -> Any:
+def parse_select(query: str) -> Any:
     try:
         statements = parse_statements(query)
     except sqlglot.errors.ParseError as e:
@@ -260,7 +262,7 @@ def _syntax_message(query: str, error: sqlglot.errors.ParseError) -> str:
     return f"query: syntax error at line {line}, column {begin + 1}: {description}\n  {lines[line - 1]}\n  {mark}"
 
 
-def _check_select(select: Any) -> None:
+def check_select(select: Any) -> None:
     for part, value in select.args.items():
         if part not in _SELECT_PARTS and value:
             raise refuse(_CLAUSES.get(part, part.upper()))
@@ -268,7 +270,7 @@ def _check_select(select: Any) -> None:
         raise refuse(f"SELECT AS {select.args['kind']}")
 
 
-def _check_join(join: Any) -> None:
+def check_join(join: Any) -> None:
     side, kind_, method = (str(join.args.get(a) or "").upper() for a in ("side", "kind", "method"))
     if side or kind_ not in ("", "INNER", "CROSS"):
         name = " ".join(p for p in (side, kind_) if p)
@@ -280,7 +282,7 @@ def _check_join(join: Any) -> None:
         raise QueryError(f"query: {method} JOIN is not supported; name the columns with JOIN … USING (…)")
 
 
-def _add_table(scope: Scope, table: Any, using: Sequence[str]) -> list[Expr]:
+def add_table(scope: Scope, table: Any, using: Sequence[str]) -> list[Expr]:
     """Add an input; with USING, the equalities it means. Columns of USING are seen once, first, as in Spark."""
     if isinstance(table, exp.Subquery | exp.Select):
         raise refuse("a subquery or a parenthesis in FROM", "filters belong in WHERE, and every input is a source")
@@ -311,17 +313,17 @@ def _select_list(select: Any, scope: Scope, translator: Translator) -> tuple[Out
     output: list[OutputColumn] = []
     for item in select.expressions:
         if isinstance(item, exp.Star) or (isinstance(item, exp.Column) and isinstance(item.this, exp.Star)):
-            output += _star(item, scope)
+            output += star_columns(item, scope)
         elif isinstance(item, exp.Alias):
             output.append(OutputColumn(str(item.alias), translator.expression(item.this)))
         else:
             expr = translator.expression(item)
-            output.append(OutputColumn(_own_name(item, expr), expr))
+            output.append(OutputColumn(own_name(item, expr), expr))
     _check_unique(output, scope)
     return tuple(output)
 
 
-def _star(item: Any, scope: Scope) -> list[OutputColumn]:
+def star_columns(item: Any, scope: Scope) -> list[OutputColumn]:
     star = item if isinstance(item, exp.Star) else item.this
     if any(star.args.values()):
         raise refuse("* EXCEPT", "list the columns, or drop them downstream")
@@ -338,7 +340,7 @@ def _star(item: Any, scope: Scope) -> list[OutputColumn]:
     return [OutputColumn(c, Col(input, c)) for c in scope.columns(input)]
 
 
-def _own_name(item: Any, expr: Expr) -> str:
+def own_name(item: Any, expr: Expr) -> str:
     """As Spark names it: a column as the query spells it, cast or not, a struct field by the field, else the SQL."""
     if isinstance(item, exp.Cast) and isinstance(item.this, exp.Column):
         item = item.this

@@ -91,7 +91,7 @@ class Translator:
             return Call(DATE_PARTS[kind], (self._undated(node.this),))
         if kind in VARIADIC:
             return Call(VARIADIC[kind], tuple(map(self.expression, (node.this, *node.expressions))))
-        raise _refusal(node)
+        raise refusal(node)
 
     # --- literals ---
 
@@ -142,7 +142,7 @@ class Translator:
             return Call("is null", (subject,))
         if isinstance(node.expression, exp.Boolean):  # IS TRUE is never NULL
             return Call("<=>", (subject, self._boolean(node.expression)))
-        raise _refusal(node)
+        raise refusal(node)
 
     def _in(self, node: Any) -> Expr:
         if node.args.get("query") or node.args.get("unnest") or node.args.get("field"):
@@ -151,7 +151,7 @@ class Translator:
 
     def _between(self, node: Any) -> Expr:
         if node.args.get("symmetric"):
-            raise _refusal(node)
+            raise refusal(node)
         subject = self.expression(node.this)
         low, high = self.expression(node.args["low"]), self.expression(node.args["high"])
         return Call("and", (Call(">=", (subject, low)), Call("<=", (subject, high))))
@@ -162,7 +162,7 @@ class Translator:
 
     def _escape(self, node: Any) -> Expr:
         if not isinstance(node.this, exp.Like):
-            raise _refusal(node)
+            raise refusal(node)
         _check_parts(node.this)
         return self._like(node.this, self.expression(node.expression))
 
@@ -209,7 +209,7 @@ class Translator:
 
     def _round(self, node: Any) -> Expr:
         if node.args.get("truncate"):
-            raise _refusal(node)
+            raise refusal(node)
         digits = [node.args["decimals"]] if node.args.get("decimals") else []
         return Call("round", tuple(map(self.expression, (node.this, *digits))))
 
@@ -231,7 +231,7 @@ class Translator:
 
     def _date_add(self, node: Any) -> Expr:
         if str(node.args.get("unit") or "DAY").upper() != "DAY":
-            raise _refusal(node)
+            raise refusal(node)
         days = node.expression
         if isinstance(days, exp.Mul) and _sql(days.expression) == "-1":  # how sqlglot writes DATE_SUB
             return Call("date_sub", (self._undated(node.this), self.expression(days.this)))
@@ -243,7 +243,7 @@ class Translator:
 
     def _date_difference(self, node: Any) -> Expr:
         if node.args.get("unit"):
-            raise _refusal(node)
+            raise refusal(node)
         return Call("datediff", (self._undated(node.this), self._undated(node.expression)))
 
     def _unix(self, node: Any) -> Expr:
@@ -254,7 +254,7 @@ class Translator:
     def _named(self, node: Any) -> Expr:
         name = str(node.this).lower()
         if name not in NAMED:
-            raise _refusal(node)
+            raise refusal(node)
         return Call(name, tuple(map(self.expression, node.expressions)))
 
     RULES: ClassVar[dict[type, Callable[[Translator, Any], Expr]]] = {
@@ -360,7 +360,7 @@ def _sql(node: Any) -> str:
     return str(node.sql(dialect="spark"))
 
 
-def _refusal(node: Any) -> QueryError:
+def refusal(node: Any) -> QueryError:
     """Why an expression cannot be part of the join."""
     if isinstance(node, exp.Window):
         return refuse(f"the window function `{_sql(node)}`")

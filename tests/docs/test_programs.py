@@ -25,8 +25,13 @@ PAGES = ("punctuations", "shedding", "windows")
 PROMISED = {  # by the examples
     "quickstart": ["|       1|     Ada|  40.0|    air|", "|       3|    Cleo|  12.5|   road|"],
     "ad_attribution": ["4 micro-batches", "as computed without Spark: yes", "c > "],
+    "any_stream": ["|  1|  1.99|   Post|", "19 orders are paid and sent"],
     "sensors": ["humidity arrived, 0 results", "power arrived, 5 results", "power arrived, 11 results", "|ventilate|"],
 }
+
+
+WITH_JAR = ("any_stream",)
+needs_jar = pytest.mark.skipif(not shim.JAR.exists(), reason="the jar is not built: there is no JDK")
 
 
 def blocks(page: str, language: str) -> list[str]:
@@ -82,11 +87,14 @@ def runs(wheel: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Runs
     for page in PAGES:
         runs.add(page, blocks(f"docs/{page}.md", "python")[0])
     add_readme(runs)
-    for name in PROMISED:
+    for name in (name for name in PROMISED if name not in WITH_JAR):
         runs.add(name, (ROOT / f"examples/{name}.py").read_text())
     demo = "import runpy; runpy.run_module('spark_mjoin', run_name='__main__')"
     runs.add("demo", demo, "demo", "--rows", "2000", "--out", ".")
     add_readme_with_the_jar(runs)  # last: a jar that was added stays
+    add_readme_with_streams(runs)
+    for name in WITH_JAR:
+        runs.add(name, (ROOT / f"examples/{name}.py").read_text())
     paths = os.pathsep.join([str(wheel), str(STARTUP)])
     runs.run({**os.environ, "PYTHONPATH": paths, "PYSPARK_PYTHON": sys.executable, **submitted(QUICK)})
     yield runs
@@ -95,7 +103,7 @@ def runs(wheel: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Runs
 
 def add_readme(runs: Runs) -> None:
     """The quickstart, and once more when a file has come."""
-    quickstart, _ = blocks("README.md", "python")
+    quickstart, _, _ = blocks("README.md", "python")
     place = runs.work
     for name in ("orders", "payments", "shipments"):
         (place / "in" / name).mkdir(parents=True)
@@ -112,7 +120,7 @@ def add_readme(runs: Runs) -> None:
 
 def add_readme_with_the_jar(runs: Runs) -> None:
     """As the README says further down: the state is in the checkpoint then."""
-    quickstart, enabling = blocks("README.md", "python")
+    quickstart, _, enabling = blocks("README.md", "python")
     made = "spark = SparkSession.builder.getOrCreate()\n"
     required = '    .option("stateLocation", "state")\n'
     assert made in quickstart
@@ -120,6 +128,30 @@ def add_readme_with_the_jar(runs: Runs) -> None:
     anew = "import os\nfor name in ('delivered', 'checkpoint', 'state'):\n    os.rename(name, f'{name} before')\n"
     with_jar = quickstart.replace(made, made + enabling).replace(required, "")
     runs.add("readme, with the jar", anew + with_jar)
+
+
+def add_readme_with_streams(runs: Runs) -> None:
+    """The README's join of DataFrames, over the quickstart's files."""
+    _, joining, _ = blocks("README.md", "python")
+    streams = """
+from pyspark.sql import SparkSession
+import spark_mjoin
+spark = SparkSession.builder.getOrCreate()
+orders = spark.readStream.schema("order_id BIGINT, customer STRING").parquet("in/orders")
+payments = spark.readStream.schema("order_id BIGINT, amount DOUBLE").json("in/payments")
+shipments = spark.readStream.schema("order_id BIGINT, carrier STRING").option("header", True).csv("in/shipments")
+"""
+    started = """
+writer = joined.writeStream.format("parquet").option("path", "streamed").option("checkpointLocation", "streams")
+writer.trigger(availableNow=True).start().awaitTermination()
+"""
+    runs.add("readme, streams", streams + joining + started)
+
+
+@needs_jar
+def test_the_readme_joins_dataframes(runs: Runs) -> None:
+    runs.printed("readme, streams")
+    assert runs.delivered("streamed") == [(1, "ADA", 40.0, "air"), (3, "CLEO", 12.5, "road")]
 
 
 def test_the_wheel_has_what_it_needs_and_nothing_else(wheel: Path) -> None:
@@ -154,7 +186,7 @@ def test_the_quickstart_of_the_readme_with_the_jar(runs: Runs) -> None:
     assert not (runs.work / "state").exists()
 
 
-@pytest.mark.parametrize("name", PROMISED)
+@pytest.mark.parametrize("name", [pytest.param(n, marks=needs_jar) if n in WITH_JAR else n for n in PROMISED])
 def test_examples_print_what_they_promise(runs: Runs, name: str) -> None:
     for line in PROMISED[name]:
         assert line in runs.printed(name)

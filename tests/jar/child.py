@@ -13,7 +13,8 @@ from pathlib import Path
 from typing import Any
 
 import spark_mjoin
-from tests.jar import scenarios
+from tests.jar.scenarios import SCENARIOS
+from tests.jar.stream_scenarios import STREAMS
 from tests.spark.driver import CONF
 
 MODES = {  # how the session is made -> its master
@@ -59,7 +60,7 @@ def main(mode: str, root: Path, names: list[str]) -> None:
         directory.mkdir()
         started = time.monotonic()
         try:
-            scenarios.SCENARIOS[name].run(spark, directory)
+            (SCENARIOS | STREAMS)[name].run(spark, directory)
             outcome[name] = None
         except Exception:  # noqa: BLE001 - the parent shows it
             outcome[name] = traceback.format_exc()

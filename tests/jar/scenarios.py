@@ -35,18 +35,21 @@ PHASES = ("memoryToMemoryRows", "diskToMemoryRows", "diskToDiskRows")
 LIMITED = {"maxFilesPerTrigger": "1", "partitions": "2", "stateLocation": ""}
 
 
+Run = Callable[[Any, Path], None]
+
+
 @dataclass
 class Scenario:
-    run: Callable[[Any, Path], None]
+    run: Run
     modes: tuple[str, ...]
 
 
 SCENARIOS: dict[str, Scenario] = {}
 
 
-def scenario(*modes: str) -> Callable[[Callable[[Any, Path], None]], Callable[[Any, Path], None]]:
-    def register(run: Callable[[Any, Path], None]) -> Callable[[Any, Path], None]:
-        SCENARIOS[run.__name__] = Scenario(run, modes)
+def scenario(*modes: str, of: dict[str, Scenario] = SCENARIOS) -> Callable[[Run], Run]:
+    def register(run: Run) -> Run:
+        of[run.__name__] = Scenario(run, modes)
         return run
 
     return register

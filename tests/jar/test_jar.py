@@ -12,26 +12,27 @@ import spark_mjoin
 from spark_mjoin.doors import shim
 from spark_mjoin.errors import JarError
 from tests.jar.scenarios import SCENARIOS
+from tests.jar.stream_scenarios import STREAMS
 from tests.spark.processes import run_with_children
 
 ROOT = Path(__file__).parents[2]
 FAULTS = ROOT / "tests" / "spark" / "faults"
-CASES = [(mode, name) for name, s in SCENARIOS.items() for mode in s.modes]
+ALL = {"format": SCENARIOS, "streams": STREAMS}
+CASES = [(door, mode, name) for door, all in ALL.items() for name, s in all.items() for mode in s.modes]
 
-Outcome = Callable[[str], dict[str, str | None]]
+Outcome = Callable[[str, str], dict[str, str | None]]
 
 
 @pytest.fixture(scope="module")
 def outcome(tmp_path_factory: pytest.TempPathFactory) -> Outcome:
-    """What came of all scenarios of a mode; they run when the first of them is asked for."""
-    known: dict[str, dict[str, str | None]] = {}
+    """What came of all scenarios of a door and a mode; they run when the first of them is asked for."""
+    known: dict[tuple[str, str], dict[str, str | None]] = {}
 
-    def of(mode: str) -> dict[str, str | None]:
-        if mode not in known:
-            known[mode] = run(
-                mode, [n for n, s in SCENARIOS.items() if mode in s.modes], tmp_path_factory.mktemp("jar")
-            )
-        return known[mode]
+    def of(door: str, mode: str) -> dict[str, str | None]:
+        if (door, mode) not in known:
+            names = [n for n, s in ALL[door].items() if mode in s.modes]
+            known[door, mode] = run(mode, names, tmp_path_factory.mktemp("jar"))
+        return known[door, mode]
 
     return of
 
@@ -50,9 +51,9 @@ def run(mode: str, names: list[str], root: Path) -> dict[str, str | None]:
 
 @pytest.mark.skipif(not shim.JAR.exists(), reason="the jar is not built: there is no JDK")
 @pytest.mark.timeout(420)
-@pytest.mark.parametrize(("mode", "scenario"), CASES)
-def test_with_the_jar(mode: str, scenario: str, outcome: Outcome) -> None:
-    found = outcome(mode)
+@pytest.mark.parametrize(("door", "mode", "scenario"), CASES)
+def test_with_the_jar(door: str, mode: str, scenario: str, outcome: Outcome) -> None:
+    found = outcome(door, mode)
     assert scenario in found, f"the session ended before; it had finished {sorted(found)}"
     assert found[scenario] is None, found[scenario]
 

@@ -6,5 +6,5 @@ from tests import examples as once
 
 
 def examples(count: int) -> settings:
-    """A decorator like hypothesis' settings(max_examples=count), over both kinds of feeds."""
-    return settings(max_examples=max(1, once.examples(count).max_examples // 2))
+    """A decorator like hypothesis' settings(max_examples=count), over all kinds of feeds."""
+    return settings(max_examples=max(1, once.examples(count).max_examples // 3))

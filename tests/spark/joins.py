@@ -126,7 +126,11 @@ class FileJoin:
         return sum(self.batches.values(), Counter())
 
     def expected(self, query: str | None = None) -> Rows:
-        return rows(duckdb_join(query or self.query, {a: pa.concat_tables(t) for a, t in self.tables.items()}))
+        return rows(duckdb_join(query or self.query, self.whole()))
+
+    def whole(self) -> dict[str, pa.Table]:
+        """All rows of each source."""
+        return {alias: pa.concat_tables(tables) for alias, tables in self.tables.items()}
 
 
 def arrivals(alias: str, number: int, rows: int = 40, keys: int = 25) -> pa.Table:

@@ -3,7 +3,6 @@ package sparkmjoin;
 import java.util.HashMap;
 import java.util.Map;
 import java.util.stream.Stream;
-import org.apache.hadoop.fs.Path;
 import org.apache.spark.sql.connector.catalog.Table;
 import org.apache.spark.sql.connector.catalog.TableProvider;
 import org.apache.spark.sql.connector.expressions.Transform;
@@ -60,7 +59,7 @@ final class MJoinSource extends PythonDataSourceV2 {
     public MicroBatchStream toMicroBatchStream(String checkpointLocation) {
       streaming = true;
       Map<String, String> given = new HashMap<>(options.asCaseSensitiveMap());
-      given.put(CHECKPOINT, forPython(checkpointLocation));
+      given.put(CHECKPOINT, Locations.forPython(checkpointLocation));
       CaseInsensitiveStringMap all = new CaseInsensitiveStringMap(given);
       // Not the source that the DataFrame was loaded with: that one has been pickled without the location.
       MJoinSource fresh = new MJoinSource();
@@ -82,12 +81,6 @@ final class MJoinSource extends PythonDataSourceV2 {
       return streaming
           ? Stream.of(python, ScanMetrics.all()).flatMap(Stream::of).toArray(CustomMetric[]::new)
           : python;
-    }
-
-    /** A path of the local file system as it is, anything else as a URI; Hadoop's own spelling is neither. */
-    private static String forPython(String location) {
-      java.net.URI uri = new Path(location).toUri();
-      return uri.getScheme() == null || uri.getScheme().equals("file") ? uri.getPath() : uri.toString();
     }
   }
 }

@@ -25,7 +25,7 @@ from spark_mjoin.mjoin.bound import EMIT_FIRST, EmitFirst, Found
 from spark_mjoin.mjoin.completion import View
 from spark_mjoin.mjoin.keys import decode
 from spark_mjoin.mjoin.punctuations import Delivered, Said, read
-from spark_mjoin.model import HIGH, LOW, MARK, Array, InputSpec, JoinSpec, Purging
+from spark_mjoin.model import HIGH, LOW, MARK, Array, JoinSpec, Purging
 from spark_mjoin.state.buckets import BUCKETS
 from spark_mjoin.state.columns import valid_rows
 from spark_mjoin.state.keysets import FIRST, LAST, ByteSet, Keys, KeySet, WordSet, apart, ordered
@@ -67,7 +67,7 @@ class Promising(KeepAll):
             self._said = read(spec, member, piece.rows, marked, slots)
             own = slots.have(of_numbers(piece.all_numbers()[marked]))
             self.counts.promised += Promised(punctuations=int(own.sum()))
-        if by_order(input, self.plan.verify):
+        if input.promises_by_order(self.plan.verify):
             assert not piece.own, "such an input comes whole (engine.feed)"
             self._delivered = Delivered(spec, member, data, slots)
             if self.plan.verify != "off":
@@ -179,11 +179,6 @@ class Promising(KeepAll):
 
     def report(self) -> Report:
         return Report(purge_pending=purge.is_pending(self.state))
-
-
-def by_order(input: InputSpec, verify: str) -> bool:
-    """Whether what an input promises shows only in all its rows, one after the other: not in those of one task."""
-    return bool(input.clustered) or input.ordered is not None or (input.promising and verify != "off")
 
 
 def announced(spec: JoinSpec, what: Sequence[tuple[Classes, KeySet]], slots: Slots) -> Iterator[pa.RecordBatch]:

@@ -1,0 +1,178 @@
+"""Two checkouts in turns on the same workloads: `python -m benchmarks.turns --against <checkout>`.
+
+    session of this checkout     query  .  .  query  query  .  .  query        the other one waits meanwhile
+    session of the other         .  query  query  .  .  query  query  .
+
+Cores that are shared with others are faster now and slower a minute later, by more than what a change costs. In turns
+both sides get the same of it. What is compared are medians, of the time and of the processor's time of all processes.
+
+The other checkout needs an environment of its own in `.venv`, with its jar (`make install` there).
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import shutil
+import statistics
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import psutil
+
+HERE = Path(__file__).resolve().parent.parent
+KINDS = {"micro-batches": 1, "defaults": None}  # files per trigger
+
+
+@dataclass(frozen=True)
+class Turn:
+    seconds: float
+    cpu: float
+    peak_bytes: int = 0
+
+
+class Side:
+    """A session of one checkout, which runs a query when it is asked to."""
+
+    def __init__(self, checkout: Path, letter: str, kind: str, data: Path) -> None:
+        python = checkout / ".venv" / "bin" / "python"
+        environment = {**os.environ, "PYTHONPATH": str(checkout), "PYSPARK_PYTHON": str(python)}
+        environment.pop("PYTHONDONTWRITEBYTECODE", None)
+        self._process = subprocess.Popen(
+            [str(python), str(Path(__file__).resolve()), "--child", letter, kind, str(data)],
+            cwd=checkout,
+            env=environment,
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.DEVNULL,
+            text=True,
+        )
+
+    def turn(self, memory: bool = False) -> Turn:
+        assert self._process.stdin is not None and self._process.stdout is not None
+        self._process.stdin.write("memory\n" if memory else "time\n")
+        self._process.stdin.flush()
+        for line in self._process.stdout:
+            if line.startswith("TURN "):
+                return Turn(**json.loads(line[5:]))
+        raise SystemExit("a session has ended; run benchmarks.bench there to see why")
+
+    def end(self) -> None:
+        assert self._process.stdin is not None
+        self._process.stdin.close()
+        self._process.wait(60)
+
+
+def compare(letter: str, kind: str, against: Path, rounds: int, data: Path) -> list[list[Turn]]:
+    """The turns of the other checkout, and of this one."""
+    sides = [Side(checkout, letter, kind, data) for checkout in (against, HERE)]
+    turns: list[list[Turn]] = [[], []]
+    try:
+        for number in range(rounds + 2):  # the first two warm up
+            for side in (0, 1) if number % 2 else (1, 0):
+                turn = sides[side].turn()
+                if number >= 2:
+                    turns[side].append(turn)
+        for side in (0, 1):
+            turns[side].append(sides[side].turn(memory=True))
+    finally:
+        for each in sides:
+            each.end()
+    return turns
+
+
+def line(letter: str, kind: str, turns: Sequence[Sequence[Turn]]) -> str:
+    timed = [side[:-1] for side in turns]
+    seconds = [statistics.median(t.seconds for t in side) for side in timed]
+    best = [min(t.seconds for t in side) for side in timed]
+    cpu = [statistics.median(t.cpu for t in side) for side in timed]
+    peaks = [side[-1].peak_bytes / 1e9 for side in turns]
+    shown = [f"{a:.2f} → {b:.2f}" for a, b in (seconds, best, cpu, peaks)]
+    ratio = f"{seconds[1] / seconds[0]:.2f}, {best[1] / best[0]:.2f}, {cpu[1] / cpu[0]:.2f}"
+    return f"| ({letter}) {kind} | {' | '.join(shown)} | {ratio} |"
+
+
+# --- in a session of a checkout --------------------------------------------------------------------------------------
+
+
+def child(letter: str, kind: str, data: str) -> None:
+    """Runs in either checkout, with its own modules."""
+    from benchmarks.child import session
+    from benchmarks.engines import Engine
+    from benchmarks.memory import PeakMemory
+    from benchmarks.workloads import WORKLOADS
+
+    dataset = WORKLOADS[letter].prepare(Path(data), 1.0)
+    scratch = tempfile.mkdtemp(prefix="mjoin-turns-")
+    spark = session(Engine("turns", "mjoin", kind, KINDS[kind], driver_memory="1g", jar=True), scratch)
+    for said in sys.stdin:
+        spark._jvm.System.gc()
+        directory = Path(tempfile.mkdtemp(dir=scratch))
+        joined = _frame(spark, dataset, KINDS[kind])
+        writer = joined.writeStream.format("noop").option("checkpointLocation", str(directory / "checkpoint"))
+        with PeakMemory() if said.strip() == "memory" else _Nothing() as memory:
+            before, started = _cpu(), time.perf_counter()
+            writer.trigger(availableNow=True).start().awaitTermination()
+            seconds, cpu = time.perf_counter() - started, _cpu() - before
+        shutil.rmtree(directory, ignore_errors=True)
+        print("TURN", json.dumps({"seconds": seconds, "cpu": cpu, "peak_bytes": memory.peak_bytes}), flush=True)
+    spark.stop()
+    shutil.rmtree(scratch, ignore_errors=True)
+
+
+def _frame(spark: Any, dataset: Any, files: int | None) -> Any:
+    reader = spark.readStream.format("mjoin").option("query", dataset.workload.query)
+    for alias in dataset.workload.aliases:
+        reader = reader.option(f"source.{alias}.format", "parquet")
+        reader = reader.option(f"source.{alias}.path", str(dataset.path(alias)))
+        if files is not None:
+            reader = reader.option(f"source.{alias}.maxFilesPerTrigger", str(files))
+    return reader.load()
+
+
+class _Nothing:
+    """In place of a measurement of memory, which would take time."""
+
+    peak_bytes = 0
+
+    def __enter__(self) -> _Nothing:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        return None
+
+
+def _cpu() -> float:
+    """The processor's time of all processes below this one so far, in seconds."""
+    me = psutil.Process()
+    found = [me.cpu_times(), *(p.cpu_times() for p in me.children(recursive=True) if p.is_running())]
+    return sum(t.user + t.system for t in found)
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--against", type=Path, required=True, help="another checkout, with its .venv")
+    parser.add_argument("--workloads", default="a,b,c,d,e", help="letters, with commas")
+    parser.add_argument("--rounds", type=int, default=10)
+    parser.add_argument("--data", type=Path, default=HERE / "out" / "bench-data")
+    options = parser.parse_args()
+    print("| workload | median s | best s | processor s | peak GB | ratios of the first three |")
+    print("|---|---|---|---|---|---|")
+    for letter in options.workloads.split(","):
+        for kind in KINDS:
+            turns = compare(letter, kind, options.against.resolve(), options.rounds, options.data.resolve())
+            print(line(letter, kind, turns), flush=True)
+
+
+if __name__ == "__main__":
+    if sys.argv[1:2] == ["--child"]:
+        child(*sys.argv[2:])
+    else:
+        main()

@@ -1,0 +1,9 @@
+package sparkmjoin;
+
+import java.io.Serializable;
+import org.apache.spark.sql.catalyst.expressions.Attribute;
+import org.apache.spark.sql.catalyst.expressions.PythonUDF;
+import scala.collection.immutable.Seq;
+
+/** The Python function of a join, its number of partitions, its columns. A node above may send it to tasks. */
+record JoinFunction(int partitions, PythonUDF udf, Seq<Attribute> output) implements Serializable {}

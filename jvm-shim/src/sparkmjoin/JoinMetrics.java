@@ -1,0 +1,67 @@
+package sparkmjoin;
+
+import java.util.HashMap;
+import java.util.HashSet;
+import java.util.Map;
+import java.util.Set;
+import org.apache.spark.sql.execution.metric.SQLMetric;
+import org.apache.spark.sql.execution.streaming.operators.stateful.StatefulOperatorCustomMetric;
+import org.apache.spark.sql.execution.streaming.operators.stateful.StatefulOperatorCustomSumMetric;
+import scala.collection.immutable.Seq;
+import scala.jdk.javaapi.CollectionConverters;
+
+/** The counters of {@link JoinExec}: our own, and what Spark's counters of stateful operators mean for a join. */
+final class JoinMetrics {
+  /** Spark's counter of rows that an operator returns. */
+  static final String RESULTS = "numOutputRows";
+
+  /** Spark's counter of state stores: here, of partitions that have committed their state. */
+  static final String INSTANCES = "numStateStoreInstances";
+
+  /** How the names of metrics end that count the rows of one input. */
+  private static final String INPUT_ROWS = "NumInputRows";
+
+  private JoinMetrics() {}
+
+  /** Our own, under the names and with the words that the scan node of the source has. */
+  static Seq<StatefulOperatorCustomMetric> own() {
+    return CollectionConverters.<StatefulOperatorCustomMetric>asScala(
+            ScanMetrics.descriptions().entrySet().stream()
+                .<StatefulOperatorCustomMetric>map(
+                    entry -> new StatefulOperatorCustomSumMetric(entry.getKey(), entry.getValue()))
+                .toList())
+        .toList();
+  }
+
+  /** Of the counters of a node, those that its tasks add to. */
+  static HashMap<String, SQLMetric> counted(Map<String, SQLMetric> all) {
+    HashMap<String, SQLMetric> counted = new HashMap<>(all);
+    Set<String> names = new HashSet<>(ScanMetrics.descriptions().keySet());
+    names.addAll(ofSpark(Map.of()).keySet());
+    names.addAll(Set.of(RESULTS, INSTANCES));
+    counted.keySet().retainAll(names);
+    return counted;
+  }
+
+  /** Spark's counters, from ours. */
+  static Map<String, Long> ofSpark(Map<String, Long> own) {
+    Map<String, Long> all = new HashMap<>();
+    all.put("numTotalStateRows", sum(own, "numRowsTotal"));
+    all.put(
+        "numUpdatedStateRows",
+        own.entrySet().stream().filter(e -> e.getKey().endsWith(INPUT_ROWS)).mapToLong(Map.Entry::getValue).sum());
+    all.put("numRemovedStateRows", sum(own, "rowsPurged", "rowsShrunk"));
+    all.put("numRowsDroppedByWatermark", sum(own, "rowsLate"));
+    all.put("stateMemory", sum(own, "memoryUsedBytes"));
+    all.put("allUpdatesTimeMs", sum(own, "memoryToMemoryTimeMs", "diskToMemoryTimeMs", "diskToDiskTimeMs"));
+    return all;
+  }
+
+  private static long sum(Map<String, Long> own, String... names) {
+    long sum = 0;
+    for (String name : names) {
+      sum += own.getOrDefault(name, 0L);
+    }
+    return sum;
+  }
+}

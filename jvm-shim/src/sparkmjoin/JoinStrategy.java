@@ -1,0 +1,64 @@
+package sparkmjoin;
+
+import java.util.ArrayList;
+import java.util.List;
+import java.util.regex.Matcher;
+import java.util.regex.Pattern;
+import org.apache.spark.sql.catalyst.expressions.PythonUDF;
+import org.apache.spark.sql.catalyst.plans.logical.LogicalPlan;
+import org.apache.spark.sql.catalyst.plans.logical.MapInArrow;
+import org.apache.spark.sql.classic.SparkSession;
+import org.apache.spark.sql.execution.SparkPlan;
+import org.apache.spark.sql.execution.SparkStrategy;
+import org.apache.spark.sql.types.DataTypes;
+import org.apache.spark.sql.types.StructType;
+import scala.Option;
+import scala.collection.immutable.Seq;
+import scala.jdk.javaapi.CollectionConverters;
+
+/**
+ * Plans a streaming {@code mapInArrow} as {@link JoinExec} if its Python function is named {@code
+ * mjoin_join_<partitions>} and its input has the columns of an exchange between partitions of a join.
+ *
+ * <p>Python has no other way to say to the planner which function is meant. A query that is not streaming keeps its
+ * {@code mapInArrow}.
+ */
+final class JoinStrategy extends SparkStrategy {
+  private static final Pattern MARK = Pattern.compile("mjoin_join_([1-9]\\d{0,8})");
+
+  /** A row is for one partition. It is a part of one input, as the join's Python code has packed it. */
+  private static final StructType EXCHANGED =
+      new StructType()
+          .add("target", DataTypes.IntegerType)
+          .add("input", DataTypes.ByteType)
+          .add("rows", DataTypes.BinaryType);
+
+  /** In the active session, once. Streaming queries take over the strategies that their session has at their start. */
+  static void install() {
+    NodeCheck.require();
+    SparkSession session = SparkSession.active();
+    synchronized (JoinStrategy.class) {
+      Seq<SparkStrategy> known = session.experimental().extraStrategies();
+      if (!known.exists(other -> other.getClass().getName().equals(JoinStrategy.class.getName()))) {
+        List<SparkStrategy> all = new ArrayList<>(CollectionConverters.asJava(known));
+        all.add(new JoinStrategy());
+        session.experimental().extraStrategies_$eq(CollectionConverters.asScala(all).toList());
+      }
+    }
+  }
+
+  @Override
+  public Seq<SparkPlan> apply(LogicalPlan plan) {
+    if (plan instanceof MapInArrow map
+        && map.isStreaming()
+        && map.expressions().head() instanceof PythonUDF udf
+        && EXCHANGED.sameType(map.child().schema())) {
+      Matcher mark = MARK.matcher(udf.name());
+      if (mark.matches()) {
+        JoinFunction function = new JoinFunction(Integer.parseInt(mark.group(1)), udf, map.output());
+        return Seqs.of(new JoinExec(0L, planLater(map.child()), Option.empty(), Option.empty(), function));
+      }
+    }
+    return Seqs.of();
+  }
+}

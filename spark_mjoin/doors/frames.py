@@ -1,0 +1,241 @@
+"""A join of DataFrames as Spark sees it: what it evaluates before, what it moves, and what it evaluates after.
+
+    df.alias("o").where("o.amount > 0").select(id, at, lower(o.mail))     ── filters and columns reach the source
+      ─> parcels (engine.exchange)                                       ── one row for many
+      ─> unionAll, repartitionById(n, target)                            ── the shuffle
+      ─> the join: columns `o.id`, `o.at`, `p.amount` …                  ── only those that are used after it
+      ─> struct o, struct p                                              ── so that the query's own text finds them
+      ─> where("o.at < p.at").select("o.id", "upper(p.name) AS n")
+
+Making structs and taking them apart costs nothing: Spark's optimizer takes both away.
+
+The functions that run in Spark's workers are made here and import the engine only there.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import reduce
+from inspect import signature
+from typing import Any
+
+import pyarrow as pa
+from pyspark.errors import PySparkException
+from pyspark.sql import Column, DataFrame
+from pyspark.sql import functions as F
+from pyspark.sql.pandas.types import from_arrow_schema, to_arrow_schema
+from pyspark.sql.types import StructType
+
+from spark_mjoin.config import Options, SourceOptions
+from spark_mjoin.doors import worker
+from spark_mjoin.doors.node import Joining
+from spark_mjoin.driver.intake import Brought
+from spark_mjoin.driver.loading import fitting
+from spark_mjoin.driver.session import batch_tasks
+from spark_mjoin.errors import OptionError, QueryError
+from spark_mjoin.model import Call, Col, JoinSpec, OutputColumn, Settings
+from spark_mjoin.query.division import DividedInput, Division, divide, divide_star
+from spark_mjoin.query.graph import spec_of
+from spark_mjoin.query.sql import Query
+from spark_mjoin.schema import canonical_schema
+
+log = logging.getLogger(__name__)
+
+MARK = "is punctuation"  # a column that inputs with punctuations get
+PARCELS = "target INT, input TINYINT, rows BINARY"  # `engine.exchange.PARCELS`, to Spark
+NODE = "mjoin_join_"  # by this name of its function the jar knows the join; the number of partitions follows
+
+Function = Callable[[Iterable[pa.RecordBatch]], Iterator[pa.RecordBatch]]
+
+
+@dataclass(frozen=True)
+class JoinedFrames:
+    """A join of DataFrames, checked and ready to be built."""
+
+    division: Division
+    prepared: tuple[DataFrame, ...]  # of each input, what the join needs of it
+    spec: JoinSpec
+    settings: Settings
+
+    @staticmethod
+    def of(frames: Mapping[str, DataFrame], given: Mapping[str, str]) -> JoinedFrames:
+        """frames: by alias; given: the options of the join, as the format has them."""
+        options = Options.parse(given)
+        aliases = [source.alias for source in options.sources]
+        columns = [frames[alias].columns for alias in aliases]
+        if options.query is not None:
+            division = divide(options.query, aliases, columns)
+        else:
+            division = divide_star(options.on, aliases, columns)
+        used = {input.source for input in division.inputs}
+        for idle in (alias for number, alias in enumerate(aliases) if number not in used):
+            raise OptionError(f"input '{idle}' is not in the query: join it, or leave it out")
+        inputs = [_Input(i, options.sources[i.source], frames[aliases[i.source]]) for i in division.inputs]
+        prepared = tuple(input.prepared() for input in inputs)
+        schemas = [_arrow_schema(input.divided.alias, frame) for input, frame in zip(inputs, prepared, strict=True)]
+        spec = spec_of(_engine_query(division, inputs), [input.described() for input in inputs], schemas)
+        return JoinedFrames(division, prepared, spec, fitting(spec, _settings(spec, options)))
+
+    def dataframe(self, is_streaming: bool) -> DataFrame:
+        parcels = [_sent(self.spec, number, self.settings, frame) for number, frame in enumerate(self.prepared)]
+        divided = reduce(lambda some, more: some.unionAll(more), parcels)
+        divided = divided.repartitionById(self.settings.partitions, "target")
+        function = _joining(self.spec, self.settings, is_streaming)
+        return self._after(divided.mapInArrow(function, from_arrow_schema(self.spec.schema, prefer_timestamp_ntz=True)))
+
+    def _after(self, joined: DataFrame) -> DataFrame:
+        structs = [
+            F.struct(*[_column(_joined_name(i.alias, c)).alias(c) for c in i.payload]).alias(i.alias)
+            for i in self.division.inputs
+            if i.payload
+        ]
+        result = joined.select(*structs) if structs else joined
+        for condition in self.division.conditions:
+            result = result.where(F.expr(condition))
+        return result.select(*[F.expr(text).alias(name) for name, text in self.division.output])
+
+
+@dataclass(frozen=True)
+class _Input:
+    """One input before the join."""
+
+    divided: DividedInput
+    options: SourceOptions
+    frame: DataFrame
+
+    @property
+    def keys(self) -> list[str]:
+        """The names of the columns that have the keys."""
+        names, taken = [], {name.lower() for name in self.frame.columns}
+        for key in self.divided.keys:
+            name = key.column
+            if name is None:
+                name = key.text
+                while name.lower() in taken:
+                    name += "'"
+                taken.add(name.lower())
+            names.append(name)
+        return names
+
+    def prepared(self) -> DataFrame:
+        """What the join needs of the input: its rows after the filters, with keys, event time and payload."""
+        promised = self.options.promised
+        frame = self.frame
+        if promised.punctuation is not None:
+            marked = F.coalesce(F.expr(promised.punctuation), F.lit(False))
+            frame = frame.alias(self.options.alias).select("*", marked.alias(MARK))
+        frame = frame.alias(self.divided.alias)
+        for text in self.divided.filters:
+            passes = F.expr(text)
+            frame = frame.where(passes if promised.punctuation is None else passes | _column(MARK))
+        chosen = [_column(name) for name in self.frame.columns if name in self._needed()]
+        made = [
+            F.expr(key.text).alias(name)
+            for key, name in zip(self.divided.keys, self.keys, strict=True)
+            if key.column is None
+        ]
+        return frame.select(*chosen, *made, *([_column(MARK)] if promised.punctuation is not None else []))
+
+    def _needed(self) -> set[str]:
+        """The columns of the input that the join needs as they are."""
+        if self.options.promised.punctuation is not None:
+            return set(self.frame.columns)  # a punctuation may be about any of them
+        promised = self.options.promised
+        named = {*promised.unique, *([promised.ordered[0]] if promised.ordered is not None else [])}
+        named |= {self.options.timestamp} if self.options.timestamp is not None else set()
+        folded = {name.lower() for name in named}
+        kept = {*self.divided.payload, *(key.column for key in self.divided.keys if key.column is not None)}
+        return kept | {name for name in self.frame.columns if name.lower() in folded}
+
+    def described(self) -> SourceOptions:
+        """The input as a source of the engine's join. What Spark evaluates is part of what its state means."""
+        promised = self.options.promised
+        if promised.punctuation is not None:
+            promised = replace(promised, punctuation=f"`{MARK}`")
+        evaluated = {
+            "filter": " AND ".join(self.divided.filters),
+            "keys": ", ".join(key.text for key in self.divided.keys),
+            "punctuation": self.options.promised.punctuation or "",
+        }
+        texts = tuple((name, text) for name, text in evaluated.items() if text)
+        return replace(self.options, alias=self.divided.alias, format="stream", options=texts, promised=promised)
+
+
+def _engine_query(division: Division, inputs: Sequence[_Input]) -> Query:
+    """The join that the engine does: equalities of columns, and out come the columns that are used after it."""
+    keys = [input.keys for input in inputs]
+    conjuncts = [Call("=", tuple(Col(i, keys[i][k]) for i, k in equality)) for equality in division.equalities]
+    output = [
+        OutputColumn(_joined_name(i.alias, c), Col(n, c)) for n, i in enumerate(division.inputs) for c in i.payload
+    ]
+    if not output and keys[0]:
+        output = [OutputColumn(_joined_name(division.inputs[0].alias, keys[0][0]), Col(0, keys[0][0]))]
+    named = tuple((input.alias, number) for number, input in enumerate(division.inputs))
+    return Query(named, tuple(conjuncts), tuple(output))
+
+
+def _settings(spec: JoinSpec, options: Options) -> Settings:
+    if spec.counts_rows and options.settings.partitions > 1:
+        log.warning(
+            "partitions = %d has no effect: a window in rows counts all rows of an input, so the join runs in one task",
+            options.settings.partitions,
+        )
+        return replace(options.settings, partitions=1)
+    return options.settings
+
+
+def _arrow_schema(alias: str, frame: DataFrame) -> pa.Schema:
+    zone: Any = {"timezone": "UTC"} if "timezone" in signature(to_arrow_schema).parameters else {}  # not in Spark 4.2
+    fields = []
+    for field in frame.schema:
+        refusal = QueryError(
+            f"query: column '{field.name}' of input '{alias}' is {field.dataType.simpleString()}, which the join "
+            "cannot keep. Leave it out of the query, or CAST it to another type before the join"
+        )
+        if " collate " in field.dataType.simpleString().lower():
+            raise refusal  # the engine compares strings by their bytes
+        try:
+            fields += canonical_schema(to_arrow_schema(StructType([field]), **zone))
+        except (PySparkException, TypeError) as e:
+            raise refusal from e
+    return pa.schema(fields)
+
+
+def _joined_name(alias: str, column: str) -> str:
+    return f"{alias}.{column}"
+
+
+def _column(name: str) -> Column:
+    """A column by its very name, whatever is in it."""
+    return F.col("`" + name.replace("`", "``") + "`")
+
+
+# --- what runs in Spark's workers ------------------------------------------------------------------------------------
+
+
+def _sent(spec: JoinSpec, input: int, settings: Settings, frame: DataFrame) -> DataFrame:
+    """The rows of an input as parcels, divided among partitions."""
+    partitions, names = settings.partitions, frame.columns
+    whole = spec.inputs[input].promises_by_order(settings.verify)
+
+    def mjoin_send(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        named = (batch.rename_columns(names) for batch in batches)
+        yield from worker.send(spec, input, partitions, whole, named)
+
+    plain = frame.toDF(*[f"c{number}" for number in range(len(names))])  # mapInArrow takes dots in names for fields
+    return plain.mapInArrow(mjoin_send, PARCELS)
+
+
+def _joining(spec: JoinSpec, settings: Settings, is_streaming: bool) -> Function:
+    """The function that joins what comes to one partition. The jar makes a stateful operator of it."""
+    tasks = None if is_streaming else batch_tasks(spec, settings, Brought(spec))
+
+    def join(parcels: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        yield from worker.join(parcels, tasks)
+
+    join.__name__ = f"{NODE}{settings.partitions}"
+    if is_streaming:
+        join.joining = Joining(spec, settings)  # type: ignore[attr-defined]
+    return join

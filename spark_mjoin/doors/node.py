@@ -1,0 +1,178 @@
+"""The driver's side of a join that Spark runs as a stateful operator: `spark_mjoin.join`.
+
+    the jar's node ──partitions(v, v + 1)──> the plan of the batch, recorded once ──> one task per partition
+                   ──latestOffset(v + 1)───> whether there is something to do without new rows
+                   ──reportLatestOffset────> metrics
+
+The jar (jvm-shim/) runs this in a planner's process (`planner_process`), with the messages that Spark has for the
+readers of streaming sources. A version of the state is the number of a batch: Spark's own operators have it so, too.
+
+There is no offset that could have the plan, so it is a file next to the state, and written before the batch runs. A
+batch that is run again finds it there, and runs as it was planned.
+
+The input of a batch cannot be asked for again. So where a partition has not committed the version before, because
+nobody has read that batch to its end, the query ends with an error that says so: a gap would be worse.
+"""
+
+from __future__ import annotations
+
+import re
+import uuid
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+from pyspark.sql.datasource import DataSource, DataSourceStreamReader, InputPartition
+from pyspark.sql.streaming.datasource import ReadLimit, SupportsTriggerAvailableNow
+from pyspark.sql.types import StructType
+
+from spark_mjoin import logs
+from spark_mjoin.doors import offsets, worker
+from spark_mjoin.doors.offsets import Offset
+from spark_mjoin.doors.reader import JoinPartition
+from spark_mjoin.driver.clock import SYSTEM, Clock
+from spark_mjoin.driver.intake import Brought
+from spark_mjoin.driver.session import Point, Session
+from spark_mjoin.errors import StateError, not_read
+from spark_mjoin.model import JoinSpec, Settings
+from spark_mjoin.state import checked_json
+from spark_mjoin.state.directory import Directory
+
+KEPT_PLANS = 4  # of the newest versions: no batch before them is run again
+_PLAN = re.compile(r"plan-(\d{12})\.json")
+
+logs.follow_environment()
+
+
+@dataclass(frozen=True)
+class Joining:
+    """A join that Spark runs as a node: it travels inside the node's Python function."""
+
+    spec: JoinSpec
+    settings: Settings
+
+
+class _PlansAlone(DataSourceStreamReader):
+    """A reader that reads nothing: Spark reads what a node joins."""
+
+    def read(self, partition: InputPartition) -> Iterator[Any]:
+        raise NotImplementedError("the rows of a node come from Spark")
+
+
+class NodePlanner(_PlansAlone, SupportsTriggerAvailableNow):
+    """Plans the batches of one node of one query."""
+
+    def __init__(self, joining: Joining, clock: Clock = SYSTEM) -> None:
+        self._joining, self._clock = joining, clock
+        self._inputs = len(joining.spec.inputs)
+        self._secrets = worker.secrets_of(joining.spec, joining.settings.state_location)
+        self._brought = Brought(joining.spec)
+        self._session: Session | None = None  # from the first batch on, which says where the state is
+        self._name = ""  # of the query's directory
+
+    def partitions(self, start: Offset, end: Offset) -> Sequence[InputPartition]:
+        """The tasks of a batch. start, end: where the node's state is, and the versions before and after."""
+        with self._secrets.kept():
+            session = self._serving(start)
+            begin = self._point(session, start["version"])
+            after = self._recorded(session, end["version"])
+            if after is None:
+                after = self._planned(session, begin, end.get("arriving", True))
+            if after.plan.routing.partitions != session.settings.partitions:
+                raise StateError(
+                    f"batch {start['version']} was planned with partitions = {after.plan.routing.partitions} and was "
+                    f"not finished. Start the query with that number once, and change it to "
+                    f"{session.settings.partitions} then"
+                )
+            return [JoinPartition(task) for task in session.tasks(begin, after)]
+
+    def latestOffset(self, start: Offset, limit: ReadLimit) -> Offset:
+        """Whether there is something to do at a version, though nothing arrives."""
+        with self._secrets.kept():
+            session = self._serving(start)
+            at = self._recorded(session, start["version"])
+            return {"more": at is not None and session.next(at) is not at}
+
+    def reportLatestOffset(self) -> Offset | None:
+        with self._secrets.kept():
+            said = None if self._session is None else self._session.report()
+            return {"metrics": {} if said is None else said.metrics}
+
+    def _serving(self, at: Mapping[str, Any]) -> Session:
+        """The session of the query. The node's state is in the query's checkpoint, or below 'stateLocation'."""
+        if self._session is None:
+            settings = self._joining.settings
+            state, _, operator = at["state"].rpartition("/")
+            root, self._name = f"{state}/{operator}", "mjoin"
+            if settings.state_location is not None:
+                root, self._name = settings.state_location, f"{at['queryId']}-{operator}"
+            given = replace(settings, state_location=root, shim=True)
+            self._session = Session(self._joining.spec, given, self._clock, self._brought)
+        return self._session
+
+    # --- points ----------------------------------------------------------------------------------------------
+
+    def _planned(self, session: Session, begin: Point, arriving: bool) -> Point:
+        """The end of a batch that was not planned before. It is recorded before anything runs."""
+        if begin.version and not session.committed(begin).is_complete:
+            raise not_read(begin.version)
+        positions = self._brought.after(begin.positions) if arriving else begin.positions
+        after = session.accept(begin, positions)
+        directory = Directory(session.location(after))
+        text = checked_json.text_of(offsets.encode(after, self._inputs))
+        checked_json.publish(directory, _plan_name(after.version), uuid.uuid4().hex, text)
+        for name in directory.names():
+            plan = _PLAN.fullmatch(name)
+            if plan is not None and int(plan[1]) <= after.version - KEPT_PLANS:
+                directory.delete(name)
+        found = self._recorded(session, after.version)
+        assert found is not None
+        return found
+
+    def _point(self, session: Session, version: int) -> Point:
+        """Where the query was at a version."""
+        if not version:
+            return replace(session.initial(), query=self._name)
+        found = self._recorded(session, version)
+        if found is None:
+            raise not_read(version)
+        return found
+
+    def _recorded(self, session: Session, version: int) -> Point | None:
+        """The point with a version, if it was planned."""
+        directory = Directory(session.location(replace(session.initial(), query=self._name)))
+        try:
+            return offsets.decode(checked_json.read(directory, _plan_name(version)), self._inputs)
+        except FileNotFoundError:
+            return None
+
+    # --- of Spark's interface, and not used ------------------------------------------------------------------
+
+    def initialOffset(self) -> Offset:
+        return {"version": 0}
+
+    def prepareForTriggerAvailableNow(self) -> None:
+        """Nothing to do: Spark knows when its sources end."""
+
+    def commit(self, end: Offset) -> None:
+        """Nothing to do: tasks remove what is old when they publish what is new."""
+
+    def stop(self) -> None:
+        """Nothing to do: the planner holds nothing."""
+
+
+def _plan_name(version: int) -> str:
+    return f"plan-{version:012d}.json"
+
+
+class NodeSource(DataSource):
+    """A planner's process needs a source to begin with. The jar then says which join it serves."""
+
+    def __init__(self) -> None:
+        super().__init__({})
+
+    def schema(self) -> StructType:
+        return StructType()
+
+    def streamReader(self, schema: StructType) -> DataSourceStreamReader:
+        return _PlansAlone()

@@ -1,0 +1,219 @@
+"""A feed of rows that somebody has brought to the task, in an order that does not depend on how they came.
+
+    parcels, in any order ──> rows of each input ──> by the hash of the whole row ──> pieces, punctuations last
+
+Spark's shuffle brings rows in another order whenever it runs again, and the task must be the same function then
+(DESIGN, invariant 2): which rows are evicted and so which results are pending depends on the order, and so do the
+segments that another attempt at the same version is compared with. So rows come in the order of a 64-bit hash over all
+their columns. Rows with the same hash are the same row; that two others share one is as good as impossible, and would
+matter only in a batch that is run twice.
+
+Where an input is ordered by a key, its rows come in that order instead, and the hash decides among equals.
+Punctuations come behind all rows of their batch: what they promise holds from there on.
+
+A batch that is larger than SPOOL_BYTES is divided by the first bits of the hash in files, which are then read one by
+one. The order is the same, and only a part of the rows is in memory at a time. An ordered input stays in memory.
+
+The input cannot be read again: a batch whose rows were not committed is lost for this task, and `again` says so.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping
+from pathlib import Path
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from spark_mjoin import kernel
+from spark_mjoin.engine.exchange import as_batch, sent_columns, unpacked
+from spark_mjoin.engine.feed import Feed, Piece
+from spark_mjoin.errors import not_read
+from spark_mjoin.mjoin.expressions import evaluate
+from spark_mjoin.mjoin.punctuations import marks
+from spark_mjoin.model import Array, Position
+from spark_mjoin.state.columns import bytes_parts, fixed_values, is_bytes
+from spark_mjoin.task import PartitionTask
+
+SPOOL_BYTES = 256 << 20  # of rows that a task holds before it joins them
+PIECE_ROWS = 1 << 16
+_FILES_BITS = 6  # of the hash decide in which file of the spool a row is
+_EVERY_BIT = np.uint64(2**64 - 1)
+_NULL = np.uint64(0x9E3779B97F4A7C15)
+
+
+class Delivered(Feed):
+    """What was brought to a task in one batch."""
+
+    def __init__(self, task: PartitionTask, parcels: Iterable[pa.RecordBatch], directory: Path) -> None:
+        """directory: for this task alone, while it lasts."""
+        self._task = task
+        self._inputs = [_Rows(task, number, directory) for number in range(len(task.spec.inputs))]
+        for number, rows in unpacked(parcels, task.spec):
+            self._inputs[number].take(rows)
+
+    def count(self, input: int) -> int:
+        return self._inputs[input].data_rows
+
+    def read(self, input: int, number: int) -> Iterator[Piece]:
+        whole = self._inputs[input].whole
+        for rows, marked in self._inputs[input].in_order():
+            piece = Piece(input, rows, rows.num_rows, number, marked, own=not whole)
+            yield piece
+            number += piece.delivered
+
+    def again(self, since: Mapping[str, Position]) -> Feed:
+        raise not_read(self._task.ledger.version)
+
+    def may_lose_rows(self) -> bool:
+        return False
+
+
+class _Rows:
+    """The rows of one input in one batch."""
+
+    def __init__(self, task: PartitionTask, number: int, directory: Path) -> None:
+        spec = task.spec
+        planned = task.ledger.plan.purging
+        self._input = spec.inputs[number]
+        self._schema = sent_columns(spec, number)
+        self._directory = directory / str(number)
+        self._held: list[pa.RecordBatch] = []
+        self._held_bytes = 0
+        self._files: dict[int, pa.RecordBatchFileWriter] = {}
+        self._said: list[pa.RecordBatch] = []  # punctuations
+        self.whole = self._input.promises_by_order("off" if planned is None else planned.verify)
+        self.data_rows = 0
+
+    def take(self, rows: pa.RecordBatch) -> None:
+        marked = marks(self._input, rows)
+        if marked is not None:
+            self._said.append(rows.filter(pa.array(marked)))
+            rows = rows.filter(pa.array(~marked))
+        self.data_rows += rows.num_rows
+        self._held.append(rows)
+        self._held_bytes += rows.nbytes
+        if self._held_bytes > SPOOL_BYTES and self._input.ordered is None:
+            self._spool()
+
+    def _spool(self) -> None:
+        rows = as_batch(self._held, self._schema)
+        self._held, self._held_bytes = [], 0
+        parts = (row_hashes(rows) >> np.uint64(64 - _FILES_BITS)).astype(np.int16)
+        order = np.argsort(parts, kind="stable")
+        ends = np.cumsum(np.bincount(parts, minlength=1 << _FILES_BITS))
+        divided = rows.take(pa.array(order))
+        self._directory.mkdir(exist_ok=True)
+        for part, end in enumerate(ends.tolist()):
+            start = int(ends[part - 1]) if part else 0
+            if start < end:
+                if part not in self._files:
+                    self._files[part] = pa.ipc.new_file(self._directory / str(part), self._schema)
+                self._files[part].write_batch(divided.slice(start, end - start))
+
+    def in_order(self) -> Iterator[tuple[pa.RecordBatch, Array | None]]:
+        """Pieces of data rows, and last the punctuations, all of which are marked."""
+        for rows in self._parts():
+            ordered = rows.take(self._order(rows))
+            for start in range(0, ordered.num_rows, PIECE_ROWS):
+                yield ordered.slice(start, PIECE_ROWS), None
+        said = as_batch(self._said, self._schema)
+        if said.num_rows:
+            said = said.take(pa.array(np.argsort(row_hashes(said), kind="stable")))
+            yield said, np.ones(said.num_rows, np.bool_)
+
+    def _order(self, rows: pa.RecordBatch) -> pa.Array:
+        """The numbers of rows, in the order in which they come."""
+        hashes = row_hashes(rows)
+        if self._input.ordered is None:
+            return pa.array(np.argsort(hashes, kind="stable"))
+        key_class, descending = self._input.ordered
+        key = self._input.stored[dict(self._input.keys)[key_class]].expr
+        values = evaluate(key, lambda col: rows.column(col.name), rows.num_rows)
+        table = pa.table({"key": values, "hash": hashes})
+        return pc.sort_indices(table, [("key", "descending" if descending else "ascending"), ("hash", "ascending")])
+
+    def _parts(self) -> Iterator[pa.RecordBatch]:
+        """All data rows, those with lower hashes first."""
+        if not self._files:
+            yield as_batch(self._held, self._schema)
+            return
+        if self._held:
+            self._spool()
+        for writer in self._files.values():
+            writer.close()
+        for part in sorted(self._files):
+            with pa.ipc.open_file(pa.memory_map(str(self._directory / str(part)))) as file:
+                yield as_batch(file.read_all().to_batches(), self._schema)
+
+
+# --- hashes of rows --------------------------------------------------------------------------------------------------
+
+
+def row_hashes(rows: pa.RecordBatch) -> Array:
+    """A 64-bit hash of each row, over all columns."""
+    out = np.zeros(rows.num_rows, np.uint64)
+    for column in rows.columns:
+        kernel.combine_hashes(_hashes(column), _EVERY_BIT, out)
+    return out
+
+
+def _hashes(values: pa.Array) -> Array:
+    """A hash of each value, of any type; NULL has one of its own."""
+    hashes = _hashes_of_valid(values)
+    if values.null_count:
+        hashes[values.is_null().to_numpy(zero_copy_only=False)] = _NULL
+    return hashes
+
+
+def _hashes_of_valid(values: pa.Array) -> Array:
+    type, out = values.type, np.zeros(len(values), np.uint64)
+    if pa.types.is_struct(type):
+        for child in values.flatten():
+            kernel.combine_hashes(_hashes(child), _EVERY_BIT, out)
+    elif pa.types.is_list(type) or pa.types.is_map(type):
+        out = _hashes_of_lists(values)
+    elif is_bytes(type):
+        offsets, data = bytes_parts(values)
+        low, high = int(offsets[0]), int(offsets[-1])
+        padded = np.empty(high - low + kernel.PADDING, np.uint8)
+        padded[: high - low] = data[low:high]
+        kernel.hash_bytes(offsets - offsets[0], padded, _EVERY_BIT, out)
+    elif not pa.types.is_null(type):
+        for words in _words(values):
+            more = np.empty(len(values), np.uint64)
+            kernel.hash_words(words, _EVERY_BIT, more)
+            kernel.combine_hashes(more, _EVERY_BIT, out)
+    return out
+
+
+def _words(values: pa.Array) -> list[Array]:
+    """A value of fixed width as 64-bit words; what is below a NULL does not matter."""
+    type = values.type
+    if pa.types.is_boolean(type):
+        return [values.cast(pa.int64()).fill_null(0).to_numpy()]
+    if pa.types.is_decimal(type):
+        words = np.frombuffer(values.buffers()[1] or b"", np.int64)
+        some = words[2 * values.offset : 2 * (values.offset + len(values))]
+        return [np.ascontiguousarray(some[half::2]) for half in (0, 1)]
+    width = type.bit_width // 8
+    return [fixed_values(values, np.dtype(f"i{width}")).astype(np.int64, copy=False)]
+
+
+def _hashes_of_lists(values: pa.Array) -> Array:
+    """Of a list by its values, each with its place, and how many there are."""
+    offsets = values.offsets.to_numpy().astype(np.int64)
+    first, last = int(offsets[0]), int(offsets[-1])
+    inner = values.values.slice(first, last - first)
+    lengths = np.diff(offsets)
+    places = np.arange(last - first) - np.repeat(offsets[:-1] - first, lengths)
+    each = np.empty(last - first, np.uint64)
+    kernel.hash_words(places, _EVERY_BIT, each)
+    kernel.combine_hashes(_hashes(inner), _EVERY_BIT, each)
+    sums = np.concatenate([np.zeros(1, np.uint64), np.cumsum(each, dtype=np.uint64)])
+    out: Array = sums[offsets[1:] - first] - sums[offsets[:-1] - first]
+    more = np.empty(len(values), np.uint64)
+    kernel.hash_words(lengths, _EVERY_BIT, more)
+    kernel.combine_hashes(more, _EVERY_BIT, out)
+    return out

@@ -1,0 +1,160 @@
+"""Rows on their way from where Spark has read them to the task that joins them.
+
+    rows of one input ──slot of their key──> partition ──> parcels ──Spark's shuffle──> the task of that partition
+
+    parcel: (target partition, input, rows of it as one Arrow record batch without its schema)
+
+A parcel is one row to Spark. So Spark moves a few large rows instead of many small ones, nothing is converted from
+columns to rows and back, and the engine's own hash decides where a row goes: nothing has to agree with Spark's hash.
+
+A row that can be in no result, because a key is NULL, is not sent; where there are windows, it goes to partition 0, as
+its event time counts all the same. Punctuations are about keys and go to every task, and so does a whole input that
+promises something by the order of its rows (`engine.feed`).
+
+Not covered: the order of rows. It is lost on the way, and `engine.delivered` makes one that does not depend on it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from spark_mjoin.mjoin.expressions import evaluate
+from spark_mjoin.mjoin.keys import encode
+from spark_mjoin.mjoin.punctuations import marks
+from spark_mjoin.model import Array, JoinSpec
+from spark_mjoin.schema import conform_array
+from spark_mjoin.state.columns import hash_array
+from spark_mjoin.state.routing import Routing, of_hashes
+
+PARCELS = pa.schema([("target", pa.int32()), ("input", pa.int8()), ("rows", pa.binary())])
+GATHERED_ROWS = 1 << 17  # that are divided together: small parcels cost more than they carry
+GATHERED_BYTES = 16 << 20
+PARCEL_BYTES = 1 << 20  # of one parcel, about
+
+
+@dataclass(frozen=True)
+class Sender:
+    """Divides the rows of one input among the partitions of a join."""
+
+    spec: JoinSpec
+    input: int
+    routing: Routing
+    whole: bool = False  # whether every partition gets all rows
+
+    def parcels(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        """The rows of an input, as parcels."""
+        gathered: list[pa.RecordBatch] = []
+        rows = size = 0
+        for batch in batches:
+            gathered.append(batch)
+            rows, size = rows + batch.num_rows, size + batch.nbytes
+            if rows >= GATHERED_ROWS or size >= GATHERED_BYTES:
+                yield from self._divided(gathered)
+                gathered, rows, size = [], 0, 0
+        yield from self._divided(gathered)
+
+    def _divided(self, gathered: Sequence[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        rows = self._readable(gathered)
+        if not rows.num_rows:
+            return
+        marked = marks(self.spec.inputs[self.input], rows)
+        data = rows if marked is None else rows.filter(pa.array(~marked))
+        everyone = range(self.routing.partitions)
+        if self.whole:
+            yield from (self._packed(target, rows) for target in everyone)
+            return
+        can_match = self._can_match(data)
+        if can_match is not None:
+            if self.spec.inputs[self.input].time is not None:
+                yield from self._packed_in_parts(0, data.filter(pc.invert(can_match)))
+            data = data.filter(can_match)
+        for target, some in self._by_target(data):
+            yield from self._packed_in_parts(target, some)
+        if marked is not None:
+            said = rows.filter(pa.array(marked))
+            yield from (self._packed(target, said) for target in everyone)
+
+    def _readable(self, gathered: Sequence[pa.RecordBatch]) -> pa.RecordBatch:
+        """The rows as one batch, in the types that the engine has."""
+        schema = sent_columns(self.spec, self.input)
+        conformed = [
+            pa.RecordBatch.from_arrays(
+                [conform_array(batch.column(field.name), field.type) for field in schema], schema=schema
+            )
+            for batch in gathered
+        ]
+        return as_batch(conformed, schema)
+
+    def _can_match(self, rows: pa.RecordBatch) -> pa.Array | None:
+        """Which rows have all their keys; None: all of them."""
+        input, keep = self.spec.inputs[self.input], None
+        for _, ordinal in input.keys:
+            values = evaluate(input.stored[ordinal].expr, lambda col: rows.column(col.name), rows.num_rows)
+            if values.null_count:
+                keep = values.is_valid() if keep is None else pc.and_(keep, values.is_valid())
+        return keep
+
+    def _by_target(self, rows: pa.RecordBatch) -> Iterator[tuple[int, pa.RecordBatch]]:
+        if self.routing.partitions == 1 or not rows.num_rows:
+            yield from [(0, rows)] if rows.num_rows else []
+            return
+        targets = self.routing.partition_of(self._slots(rows)).astype(np.int16)
+        order = np.argsort(targets, kind="stable")
+        sorted_rows = rows.take(pa.array(order))
+        ends = np.cumsum(np.bincount(targets, minlength=self.routing.partitions))
+        start = 0
+        for target, end in enumerate(ends.tolist()):
+            if start < end:
+                yield target, sorted_rows.slice(start, end - start)
+            start = end
+
+    def _slots(self, rows: pa.RecordBatch) -> Array:
+        star = self.spec.star_class
+        assert star is not None, "only a join with a key common to all inputs has partitions"
+        input = self.spec.inputs[self.input]
+        stored = input.stored[dict(input.keys)[star]]
+        assert stored.domain is not None
+        values = evaluate(stored.expr, lambda col: rows.column(col.name), rows.num_rows)
+        return of_hashes(hash_array(encode(values, stored.domain)))
+
+    def _packed_in_parts(self, target: int, rows: pa.RecordBatch) -> Iterator[pa.RecordBatch]:
+        parts = max(1, rows.nbytes // PARCEL_BYTES)
+        step = -(-rows.num_rows // parts)
+        for start in range(0, rows.num_rows, step):
+            yield self._packed(target, rows.slice(start, step))
+
+    def _packed(self, target: int, rows: pa.RecordBatch) -> pa.RecordBatch:
+        columns = [
+            pa.array([target], pa.int32()),
+            pa.array([self.input], pa.int8()),
+            pa.array([rows.serialize().to_pybytes()], pa.binary()),
+        ]
+        return pa.RecordBatch.from_arrays(columns, schema=PARCELS)
+
+
+def unpacked(parcels: Iterable[pa.RecordBatch], spec: JoinSpec) -> Iterator[tuple[int, pa.RecordBatch]]:
+    """The rows of some parcels, with the input that they are of."""
+    schemas = [sent_columns(spec, number) for number in range(len(spec.inputs))]
+    for some in parcels:
+        for input, rows in zip(some.column(1).to_pylist(), some.column(2), strict=True):
+            yield input, pa.ipc.read_record_batch(rows.as_buffer(), schemas[input])
+
+
+def sent_columns(spec: JoinSpec, input: int) -> pa.Schema:
+    """The columns of an input that are in parcels: those that the join reads."""
+    of = spec.inputs[input]
+    schema = spec.sources[of.source].schema
+    return pa.schema([schema.field(name) for name in of.columns])
+
+
+def as_batch(batches: Sequence[pa.RecordBatch], schema: pa.Schema) -> pa.RecordBatch:
+    """Some batches as one."""
+    if len(batches) == 1:
+        return batches[0]
+    joined = pa.Table.from_batches(batches, schema).combine_chunks().to_batches()
+    return joined[0] if joined else pa.RecordBatch.from_arrays([pa.nulls(0, f.type) for f in schema], schema=schema)

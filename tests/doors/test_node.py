@@ -1,0 +1,220 @@
+"""The driver's side of a join of streams, driven as the jar drives it, and tasks that get parcels: no Spark."""
+
+import random
+import uuid
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from pyspark.sql.streaming.datasource import ReadAllAvailable
+
+from spark_mjoin.doors.node import KEPT_PLANS, Joining, NodePlanner
+from spark_mjoin.driver.loading import load
+from spark_mjoin.engine import batch, cache, delivered
+from spark_mjoin.engine.delivered import Delivered
+from spark_mjoin.engine.exchange import Sender
+from spark_mjoin.errors import StateError
+from tests.examples import examples
+from tests.harness import Rows, duckdb_join, rows, scripted
+
+QUERY = "SELECT a.k, a.n AS an, b.n AS bn, c.n AS cn FROM a JOIN b ON a.k = b.k JOIN c ON c.k = b.k"
+OK, CRASH, TORN, PARTLY, TWICE = "ok", "crash", "torn", "partly", "twice"
+
+
+class Node:
+    """A node of a query, with what Spark and the jar do around it."""
+
+    def __init__(self, root: Path, scripts: dict[str, list[pa.Table]], **options: str) -> None:
+        self.root, self.scripts, self.options = root, scripts, options
+        self.version = 0
+        self.restart()
+
+    def restart(self, **options: str) -> None:
+        self.options |= options
+        cache.of_worker().clear()
+        self.planner = NodePlanner(Joining(*load(scripted(self.scripts, QUERY, **self.options))))
+
+    def point(self, version: int, **more: Any) -> dict[str, Any]:
+        return {"state": str(self.root / "state" / "0"), "queryId": "some-query", "version": version, **more}
+
+    def tasks(self, arriving: bool = True) -> list[Any]:
+        after = self.point(self.version + 1, arriving=arriving)
+        return [partition.task for partition in self.planner.partitions(self.point(self.version), after)]
+
+    def run(self, task: Any, input: Sequence[pa.Table | None], results: int | None = None) -> list[pa.RecordBatch]:
+        """The results of a task, to its end or cut off, with parcels in some order."""
+        parcels = []
+        for number, (of, table) in enumerate(zip(task.spec.inputs, input, strict=True)):
+            if table is not None:
+                sent = Sender(task.spec, number, task.routing).parcels(table.select(list(of.columns)).to_batches())
+                parcels += [parcel for parcel in sent if parcel["target"][0].as_py() == task.partition]
+        random.shuffle(parcels)
+        directory = self.root / uuid.uuid4().hex
+        directory.mkdir(parents=True)
+        running = batch.run(task, Delivered(task, parcels, directory), uuid.uuid4().hex, cache.of_worker())
+        found = [next(running, None) for _ in range(results)] if results is not None else list(running)
+        running.close()
+        return [each for each in found if each is not None]
+
+    def batch(self, input: Sequence[pa.Table | None], fault: str = OK) -> Rows:
+        """One micro-batch, and what of it reaches a sink that is idempotent by batch."""
+        arriving = any(table is not None for table in input)
+        if fault in (CRASH, TORN, PARTLY):
+            for task in self.tasks(arriving)[:: 2 if fault == PARTLY else 1]:
+                self.run(task, input, 1 if fault == TORN else None)
+            self.restart()
+        produced: list[pa.RecordBatch] = []
+        for _ in range(2 if fault == TWICE else 1):
+            produced = [found for task in self.tasks(arriving) for found in self.run(task, input)]
+        self.version += 1
+        return rows(pa.Table.from_batches(produced)) if produced else Rows()
+
+    def has_more(self) -> bool:
+        return bool(self.planner.latestOffset(self.point(self.version), ReadAllAvailable())["more"])
+
+    def metrics(self) -> dict[str, str]:
+        said = self.planner.reportLatestOffset()
+        assert said is not None
+        return dict(said["metrics"])
+
+
+def table(keys: Sequence[int | None], first: int) -> pa.Table:
+    return pa.table({"k": pa.array(keys, pa.int64()), "n": pa.array(range(first, first + len(keys)), pa.int64())})
+
+
+def script(size: int, batches: int, keys: int = 7) -> dict[str, list[pa.Table]]:
+    step = {"a": 1, "b": 3, "c": 5}
+    return {
+        alias: [table([(i * step[alias] + n) % keys for i in range(size)], n * size) for n in range(batches)]
+        for alias in step
+    }
+
+
+def expected(scripts: dict[str, list[pa.Table]]) -> Rows:
+    return rows(duckdb_join(QUERY, {alias: pa.concat_tables(tables) for alias, tables in scripts.items()}))
+
+
+def whole(node: Node, schedule: Sequence[str] = ()) -> Rows:
+    """All results of the scripts, and then of ticks while there is something to do."""
+    found = Rows()
+    for number, input in enumerate(zip(*node.scripts.values(), strict=True)):
+        found += node.batch(input, schedule[number] if number < len(schedule) else OK)
+    for _ in range(50):
+        if not node.has_more():
+            return found
+        found += node.batch([None] * 3)
+    raise AssertionError("there is always more to do")
+
+
+@examples(40)
+@given(
+    st.lists(st.sampled_from([OK, CRASH, TORN, PARTLY, TWICE]), min_size=4, max_size=4),
+    st.sampled_from(["1", "2", "3"]),
+    st.sampled_from(["", "2k"]),
+    st.sampled_from(["adaptive", "coordinated", "largest", "random"]),
+)
+def oracle_results_come_once_under_faults(
+    tmp_path_factory: pytest.TempPathFactory, schedule: list[str], partitions: str, memory: str, flush: str
+) -> None:
+    scripts = script(30, 4)
+    options = {"partitions": partitions, "flush": flush, "blockingThreshold": "1"} | (
+        {"memory": memory} if memory else {}
+    )
+    node = Node(tmp_path_factory.mktemp("node"), scripts, **options)
+    assert whole(node, schedule) == expected(scripts)
+
+
+def test_disk_work_is_done_in_batches_without_input(tmp_path: Path) -> None:
+    scripts = script(60, 3)
+    node = Node(tmp_path, scripts, memory="2k", partitions="2", blockingThreshold="1")
+    inputs = list(zip(*scripts.values(), strict=True))
+    early = sum((node.batch(input) for input in inputs), Rows())
+    assert early.total() < expected(scripts).total() and node.has_more()
+    assert int(node.metrics()["deferredRows"]) > 0
+    late = Rows()
+    while node.has_more():
+        late += node.batch([None] * 3)
+    assert early + late == expected(scripts) and int(node.metrics()["deferredRows"]) == 0
+
+
+def test_a_batch_that_was_planned_is_not_planned_anew(tmp_path: Path) -> None:
+    """Also with other options by then; and only the plans that may be needed again are kept."""
+    scripts = script(20, 8)
+    node = Node(tmp_path, scripts, memory="2k")
+    first = node.tasks()
+    node.restart(memory="1g", flush="largest")
+    assert node.tasks() == first
+    assert whole(node) == expected(scripts)
+    plans = sorted(path.name for path in (tmp_path / "state" / "0" / "mjoin").glob("plan-*"))
+    assert len(plans) == KEPT_PLANS and plans[-1] == f"plan-{node.version:012d}.json"
+
+
+def test_a_batch_that_nobody_has_read_is_an_error_and_no_gap(tmp_path: Path) -> None:
+    scripts = script(20, 3)
+    node = Node(tmp_path, scripts, partitions="3")
+    input = [tables[0] for tables in scripts.values()]
+    for read in (0, 1, 2):
+        node.restart()
+        for task in node.tasks()[:read]:
+            node.run(task, input)
+        node.version = 1
+        with pytest.raises(StateError, match=r"no version 1 .* foreachBatch has to read all rows"):
+            node.tasks()
+        node.version = 0
+    node.version = 5
+    with pytest.raises(StateError, match="no version 5"):
+        node.tasks()
+
+
+def test_input_that_is_not_the_same_is_noticed(tmp_path: Path) -> None:
+    """A second attempt has other rows than the one whose state is committed."""
+    node = Node(tmp_path, script(20, 1))
+    (task,) = node.tasks()
+    node.run(task, [table([1, 2, 3], 0)] * 3)
+    with pytest.raises(StateError, match="the input changed between two attempts"):
+        node.run(task, [table([1, 2, 4], 0)] * 3)
+
+
+def test_the_order_of_rows_does_not_matter_to_another_attempt(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(delivered, "PIECE_ROWS", 10)
+    node = Node(tmp_path, script(20, 1), memory="17k", flush="largest")
+    (task,) = node.tasks()
+    one = table(list(range(100)), 0)
+    other = one.take(list(range(99, -1, -1)))
+    first, second = (rows(pa.Table.from_batches(node.run(task, [each] * 3))) for each in (one, other))
+    assert first == second and 0 < first.total() < 100, "some of the results are pending"
+
+
+def test_partitions_change_at_a_restart_unless_results_are_pending(tmp_path: Path) -> None:
+    scripts = script(60, 4)
+    inputs = list(zip(*scripts.values(), strict=True))
+    node = Node(tmp_path, scripts, memory="2k", partitions="2", blockingThreshold="1")
+    found = node.batch(inputs[0])
+    node.restart(partitions="3")
+    with pytest.raises(StateError, match="Start the query with partitions = 2"):
+        node.tasks()
+    node.restart(partitions="2")
+    while node.has_more():
+        found += node.batch([None] * 3)
+    node.restart(partitions="3")
+    assert len(node.tasks()) == 3
+    node.restart(partitions="5")
+    with pytest.raises(StateError, match="was planned with partitions = 3"):
+        node.tasks()
+    node.restart(partitions="3")
+    for input in inputs[1:]:
+        found += node.batch(input)
+    while node.has_more():
+        found += node.batch([None] * 3)
+    assert found == expected(scripts)
+
+
+def test_the_state_can_be_elsewhere(tmp_path: Path) -> None:
+    scripts = script(20, 1)
+    node = Node(tmp_path, scripts, stateLocation=str(tmp_path / "elsewhere"))
+    assert whole(node) == expected(scripts)
+    assert (tmp_path / "elsewhere" / "some-query-0" / "meaning.json").exists() and not (tmp_path / "state").exists()
