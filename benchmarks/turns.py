@@ -71,7 +71,7 @@ class Side:
 
 
 def compare(letter: str, kind: str, against: Path, rounds: int, data: Path) -> list[list[Turn]]:
-    """The turns of the other checkout, and of this one."""
+    """The turns of the other checkout, and of this one, in one session each. The last one has the peak of memory."""
     sides = [Side(checkout, letter, kind, data) for checkout in (against, HERE)]
     turns: list[list[Turn]] = [[], []]
     try:
@@ -88,12 +88,12 @@ def compare(letter: str, kind: str, against: Path, rounds: int, data: Path) -> l
     return turns
 
 
-def line(letter: str, kind: str, turns: Sequence[Sequence[Turn]]) -> str:
-    timed = [side[:-1] for side in turns]
+def line(letter: str, kind: str, sessions: Sequence[Sequence[Sequence[Turn]]]) -> str:
+    timed = [[turn for session in sessions for turn in session[side][:-1]] for side in (0, 1)]
     seconds = [statistics.median(t.seconds for t in side) for side in timed]
     best = [min(t.seconds for t in side) for side in timed]
     cpu = [statistics.median(t.cpu for t in side) for side in timed]
-    peaks = [side[-1].peak_bytes / 1e9 for side in turns]
+    peaks = [statistics.median(session[side][-1].peak_bytes for session in sessions) / 1e9 for side in (0, 1)]
     shown = [f"{a:.2f} → {b:.2f}" for a, b in (seconds, best, cpu, peaks)]
     ratio = f"{seconds[1] / seconds[0]:.2f}, {best[1] / best[0]:.2f}, {cpu[1] / cpu[0]:.2f}"
     return f"| ({letter}) {kind} | {' | '.join(shown)} | {ratio} |"
@@ -160,15 +160,17 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--against", type=Path, required=True, help="another checkout, with its .venv")
     parser.add_argument("--workloads", default="a,b,c,d,e", help="letters, with commas")
-    parser.add_argument("--rounds", type=int, default=10)
+    parser.add_argument("--kinds", default=",".join(KINDS), help="with commas")
+    parser.add_argument("--rounds", type=int, default=8, help="turns of each side in a session")
+    parser.add_argument("--sessions", type=int, default=2, help="of each side: the JVM compiles otherwise in each")
     parser.add_argument("--data", type=Path, default=HERE / "out" / "bench-data")
     options = parser.parse_args()
     print("| workload | median s | best s | processor s | peak GB | ratios of the first three |")
     print("|---|---|---|---|---|---|")
     for letter in options.workloads.split(","):
-        for kind in KINDS:
-            turns = compare(letter, kind, options.against.resolve(), options.rounds, options.data.resolve())
-            print(line(letter, kind, turns), flush=True)
+        for kind in options.kinds.split(","):
+            given = letter, kind, options.against.resolve(), options.rounds, options.data.resolve()
+            print(line(letter, kind, [compare(*given) for _ in range(options.sessions)]), flush=True)
 
 
 if __name__ == "__main__":

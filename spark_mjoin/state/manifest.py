@@ -206,7 +206,8 @@ class OperatorFigures(Patient):
     edges: tuple[Edge, ...]
     admitted: tuple[AdmittedFigures, ...] = field(metadata=LATE)
     scans: Access = ()
-    joined: tuple[Signature | None, ...] | None = None  # per member, where some are results of other operators
+    joined: tuple[Signature | None, ...] | None = field(default_factory=nothing, metadata=LATE)
+    """Per member, where some are results of other operators."""
     residency: ResidencyFigures | None = None  # of a tracked state; so are groups
     groups: GroupsFigures | None = None
     progress: ProgressFigures | None = None  # where rows leave for good

@@ -13,6 +13,7 @@ from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
+import spark_mjoin
 from benchmarks.engines import FORKLESS_CHECKPOINTS
 from tests.spark.archive import java_options
 
@@ -48,6 +49,7 @@ class Request:
     master: str = "local[2]"
     stock: bool = False  # checkpoints and workers as Spark has them unless a test says otherwise, which takes longer
     restarts: int = 0  # after a failure, in the same session
+    streams: bool = False  # whether Spark reads the sources (spark_mjoin.load)
 
 
 def launch(request: Request, path: Path, environment: Mapping[str, str] | None = None) -> subprocess.Popen[str]:
@@ -75,7 +77,10 @@ def main(request: Request) -> int:
     spark = builder.getOrCreate()
     for left in range(request.restarts, -1, -1):
         try:
-            frame = spark.readStream.format("mjoin").options(**request.options).load()
+            if request.streams:
+                frame = spark_mjoin.load(spark, request.options)
+            else:
+                frame = spark.readStream.format("mjoin").options(**request.options).load()
             writer = frame.writeStream.format("parquet").option("path", request.sink)
             query = writer.option("checkpointLocation", request.checkpoint).trigger(availableNow=True).start()
             query.awaitTermination()

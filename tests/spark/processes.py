@@ -134,7 +134,7 @@ def _kind(process: psutil.Process) -> str:
             return "driver"
         if "java" in process.name():
             return "jvm"
-        if "python_streaming_source_runner" in command:
+        if "python_streaming_source_runner" in command or "doors.planner_process" in command:
             return "planner"
         parent = process.parent()
         if "daemon pyspark.worker" in command and parent is not None and parent.cmdline() == process.cmdline():

@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 
+from spark_mjoin.doors import shim
 from tests.spark.joins import FileJoin
 from tests.spark.processes import Driver
 
@@ -84,5 +85,53 @@ def oracle_everything_dies_at_exact_places(tmp_path: Path) -> None:
         driver.run_until_it_ends(most_starts=3)
         assert driver.starts == 3
         assert "INFO spark_mjoin.driver.session: plan ((a b) c): option 'plan' says so" in driver.errors()
+        assert driver.missed() == []
+        assert driver.results() == join.expected()
+
+
+# --- spark_mjoin.join: Spark reads and shuffles, and the state is in the checkpoint ---------------------------------
+
+needs_jar = pytest.mark.skipif(not shim.JAR.exists(), reason="the jar is not built: there is no JDK")
+IN_CHECKPOINT = {**CRAMPED, "stateLocation": ""}
+
+
+@needs_jar
+def oracle_streams_are_killed_at_random_moments(tmp_path: Path) -> None:
+    dice = random.Random(3)
+    join = FileJoin(tmp_path, options=IN_CHECKPOINT).fill(files=8)
+    with Driver(join, restarts=1, streams=True, master="local[2,20]") as driver:
+        died = []
+        for committed, kind in ((2, "workers"), (3, "jvm"), (5, "planner"), (6, "driver")):
+            if not driver.wait_for_batches(committed):
+                break
+            time.sleep(dice.uniform(0, 0.4))
+            if driver.kill(kind) and kind in ("jvm", "driver"):
+                assert driver.wait() != 0
+                driver.start()
+            died.append(kind)
+        assert len(died) == 4, "the query ended before it was killed often enough: make it longer"
+        driver.run_until_it_ends(most_starts=10)
+        assert driver.results() == join.expected()
+
+
+@needs_jar
+def oracle_streams_die_or_fail_at_exact_places(tmp_path: Path) -> None:
+    """The planner around its record of a plan; tasks around their commit, alone, or with the JVM and the driver."""
+    faults = [
+        {"when": "unlinked", "file": "meaning[.]", "what": "worker"},
+        {"when": "before", "file": "plan-0*1[.]", "what": "worker"},
+        {"when": "after", "file": "plan-0*2[.]", "what": "worker"},
+        {"when": "torn", "file": "rows-0*2-0-", "what": "worker"},
+        {"when": "after", "file": "rows-0*2-2-", "what": "worker"},  # all segments, no manifest
+        {"when": "unlinked", "file": "version-0*3[.]", "what": "worker"},
+        {"when": "after", "file": "version-0*3[.]", "what": "worker"},  # committed, and Spark does not know it
+        {"when": "after", "file": "version-0*4[.]", "what": "raise"},
+        {"when": "before", "file": "version-0*5[.]", "what": "jvm"},
+        {"when": "after", "file": "version-0*6[.]", "what": "jvm"},
+    ]
+    join = FileJoin(tmp_path, options=IN_CHECKPOINT).fill(files=7, rows=15, keys=15)
+    with Driver(join, faults, streams=True, restarts=4, master="local[2,20]") as driver:
+        driver.run_until_it_ends(most_starts=3)
+        assert driver.starts == 3
         assert driver.missed() == []
         assert driver.results() == join.expected()
