@@ -52,9 +52,11 @@ def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
 
     class Scheduler(LoadScopeScheduling):
         def _split_scope(self, nodeid: str) -> str:
-            shared = re.search(r"::test_with_the_jar\[(\w[\w.-]*?)-(?:test|oracle|differential)_", nodeid)
+            shared = re.search(r"::test_with_the_jar\[(\w+)-([\w.-]+)-\w+\]", nodeid)  # door, mode, scenario
+            if shared and shared[2] == "connect":
+                return "connect"  # of both doors: there is one port for its server
             if shared:
-                return shared[1]
+                return f"{shared[1]}, {shared[2]}"
             module = nodeid.partition("::")[0]
             return module if module == "tests/docs/test_programs.py" else nodeid
 
