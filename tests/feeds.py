@@ -6,7 +6,7 @@
 
 Data rows that have no key to go by (a filter drops them, or the key is NULL) come to the owner of their number's slot.
 An input that promises something by the order of its rows comes whole. Parcels keep no order: joins for which it matters
-(windows in rows, clustered inputs, shedding by row number) get own rows instead.
+(windows in rows, clustered inputs, shed or dropped rows) get own rows instead.
 """
 
 import random
@@ -42,7 +42,7 @@ def feed_of(kind: str, task: PartitionTask) -> Feed:
 
 def _depends_on_order(task: PartitionTask) -> bool:
     spec, plans = task.spec, (task.ledger.plan, task.ledger.plan_before)
-    sheds = any(plan is not None and plan.admission is not None for plan in plans)
+    sheds = any(plan is not None and (plan.admission is not None or plan.room is not None) for plan in plans)
     return spec.counts_rows or sheds or any(input.clustered for input in spec.inputs)
 
 

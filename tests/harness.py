@@ -32,6 +32,7 @@ from spark_mjoin.driver.clock import SYSTEM, Clock
 from spark_mjoin.driver.loading import load
 from spark_mjoin.driver.session import Point
 from spark_mjoin.engine import batch, cache
+from tests.clock import SetClock
 from tests.feeds import ALL_ROWS, feed_of
 from tests.scripted import SCRIPTS
 
@@ -78,9 +79,23 @@ def fed(kind: str) -> Iterator[None]:
         _kind = before
 
 
-def reader(options: Mapping[str, str], clock: Clock = SYSTEM) -> MJoinStreamReader:
+_clock: Clock = SYSTEM  # of fresh readers
+
+
+@contextmanager
+def at_once() -> Iterator[None]:
+    """While this lasts, no time passes for fresh readers, however slow the machine is: none of them finds idle time."""
+    global _clock
+    before, _clock = _clock, SetClock()
+    try:
+        yield
+    finally:
+        _clock = before
+
+
+def reader(options: Mapping[str, str], clock: Clock | None = None) -> MJoinStreamReader:
     """A fresh stream reader, as after a restart."""
-    given = CaseInsensitiveDict(dict(options))
+    given, clock = CaseInsensitiveDict(dict(options)), clock or _clock
     source = MJoinDataSource(given)
     made = source.streamReader(source.schema()) if clock is SYSTEM else MJoinStreamReader(*load(given), clock)
     assert isinstance(made, MJoinStreamReader)
