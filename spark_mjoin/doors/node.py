@@ -68,7 +68,7 @@ class NodePlanner(_PlansAlone, SupportsTriggerAvailableNow):
         self._secrets = worker.secrets_of(joining.spec, joining.settings.state_location)
         self._brought = Brought(joining.spec)
         self._session: Session | None = None  # from the first batch on, which says where the state is
-        self._name = ""  # of the query's directory
+        self._name = "mjoin"  # of the query's directory
 
     def partitions(self, start: Offset, end: Offset) -> Sequence[InputPartition]:
         """The tasks of a batch. start, end: where the node's state is, and the versions before and after."""
@@ -101,11 +101,9 @@ class NodePlanner(_PlansAlone, SupportsTriggerAvailableNow):
     def _serving(self, at: Mapping[str, Any]) -> Session:
         """The session of the query. The node's state is in the query's checkpoint, or below 'stateLocation'."""
         if self._session is None:
-            settings = self._joining.settings
-            state, _, operator = at["state"].rpartition("/")
-            root, self._name = f"{state}/{operator}", "mjoin"
+            settings, root = self._joining.settings, at["state"]
             if settings.state_location is not None:
-                root, self._name = settings.state_location, f"{at['queryId']}-{operator}"
+                root, self._name = settings.state_location, f"{at['queryId']}-{root.rpartition('/')[2]}"
             given = replace(settings, state_location=root, shim=True)
             self._session = Session(self._joining.spec, given, self._clock, self._brought)
         return self._session
@@ -132,15 +130,18 @@ class NodePlanner(_PlansAlone, SupportsTriggerAvailableNow):
     def _point(self, session: Session, version: int) -> Point:
         """Where the query was at a version."""
         if not version:
-            return replace(session.initial(), query=self._name)
+            return self._begin(session)
         found = self._recorded(session, version)
         if found is None:
             raise not_read(version)
         return found
 
+    def _begin(self, session: Session) -> Point:
+        return replace(session.initial(), query=self._name)
+
     def _recorded(self, session: Session, version: int) -> Point | None:
         """The point with a version, if it was planned."""
-        directory = Directory(session.location(replace(session.initial(), query=self._name)))
+        directory = Directory(session.location(self._begin(session)))
         try:
             return offsets.decode(checked_json.read(directory, _plan_name(version)), self._inputs)
         except FileNotFoundError:

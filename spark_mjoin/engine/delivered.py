@@ -27,13 +27,13 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from spark_mjoin import kernel
-from spark_mjoin.engine.exchange import as_batch, sent_columns, unpacked
+from spark_mjoin.engine.exchange import as_batch, divided, sent_columns, unpacked
 from spark_mjoin.engine.feed import Feed, Piece
 from spark_mjoin.errors import not_read
 from spark_mjoin.mjoin.expressions import evaluate
 from spark_mjoin.mjoin.punctuations import marks
 from spark_mjoin.model import Array, Position
-from spark_mjoin.state.columns import bytes_parts, fixed_values, is_bytes
+from spark_mjoin.state.columns import fixed_values, hash_array, is_bytes
 from spark_mjoin.task import PartitionTask
 
 SPOOL_BYTES = 256 << 20  # of rows that a task holds before it joins them
@@ -101,16 +101,11 @@ class _Rows:
         rows = as_batch(self._held, self._schema)
         self._held, self._held_bytes = [], 0
         parts = (row_hashes(rows) >> np.uint64(64 - _FILES_BITS)).astype(np.int16)
-        order = np.argsort(parts, kind="stable")
-        ends = np.cumsum(np.bincount(parts, minlength=1 << _FILES_BITS))
-        divided = rows.take(pa.array(order))
         self._directory.mkdir(exist_ok=True)
-        for part, end in enumerate(ends.tolist()):
-            start = int(ends[part - 1]) if part else 0
-            if start < end:
-                if part not in self._files:
-                    self._files[part] = pa.ipc.new_file(self._directory / str(part), self._schema)
-                self._files[part].write_batch(divided.slice(start, end - start))
+        for part, some in divided(rows, parts):
+            if part not in self._files:
+                self._files[part] = pa.ipc.new_file(self._directory / str(part), self._schema)
+            self._files[part].write_batch(some)
 
     def in_order(self) -> Iterator[tuple[pa.RecordBatch, Array | None]]:
         """Pieces of data rows, and last the punctuations, all of which are marked."""
@@ -175,11 +170,7 @@ def _hashes_of_valid(values: pa.Array) -> Array:
     elif pa.types.is_list(type) or pa.types.is_map(type):
         out = _hashes_of_lists(values)
     elif is_bytes(type):
-        offsets, data = bytes_parts(values)
-        low, high = int(offsets[0]), int(offsets[-1])
-        padded = np.empty(high - low + kernel.PADDING, np.uint8)
-        padded[: high - low] = data[low:high]
-        kernel.hash_bytes(offsets - offsets[0], padded, _EVERY_BIT, out)
+        out = hash_array(values, _EVERY_BIT)
     elif not pa.types.is_null(type):
         for words in _words(values):
             more = np.empty(len(values), np.uint64)

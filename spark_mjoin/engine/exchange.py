@@ -62,18 +62,19 @@ class Sender:
         rows = self._readable(gathered)
         if not rows.num_rows:
             return
-        marked = marks(self.spec.inputs[self.input], rows)
-        data = rows if marked is None else rows.filter(pa.array(~marked))
         everyone = range(self.routing.partitions)
         if self.whole:
             yield from (self._packed(target, rows) for target in everyone)
             return
+        marked = marks(self.spec.inputs[self.input], rows)
+        data = rows if marked is None else rows.filter(pa.array(~marked))
         can_match = self._can_match(data)
         if can_match is not None:
             if self.spec.inputs[self.input].time is not None:
                 yield from self._packed_in_parts(0, data.filter(pc.invert(can_match)))
             data = data.filter(can_match)
-        for target, some in self._by_target(data):
+        targets = self.routing.partition_of(self._slots(data)) if len(everyone) > 1 else np.zeros(data.num_rows)
+        for target, some in divided(data, targets.astype(np.int16)):
             yield from self._packed_in_parts(target, some)
         if marked is not None:
             said = rows.filter(pa.array(marked))
@@ -98,20 +99,6 @@ class Sender:
             if values.null_count:
                 keep = values.is_valid() if keep is None else pc.and_(keep, values.is_valid())
         return keep
-
-    def _by_target(self, rows: pa.RecordBatch) -> Iterator[tuple[int, pa.RecordBatch]]:
-        if self.routing.partitions == 1 or not rows.num_rows:
-            yield from [(0, rows)] if rows.num_rows else []
-            return
-        targets = self.routing.partition_of(self._slots(rows)).astype(np.int16)
-        order = np.argsort(targets, kind="stable")
-        sorted_rows = rows.take(pa.array(order))
-        ends = np.cumsum(np.bincount(targets, minlength=self.routing.partitions))
-        start = 0
-        for target, end in enumerate(ends.tolist()):
-            if start < end:
-                yield target, sorted_rows.slice(start, end - start)
-            start = end
 
     def _slots(self, rows: pa.RecordBatch) -> Array:
         star = self.spec.star_class
@@ -143,6 +130,19 @@ def unpacked(parcels: Iterable[pa.RecordBatch], spec: JoinSpec) -> Iterator[tupl
     for some in parcels:
         for input, rows in zip(some.column(1).to_pylist(), some.column(2), strict=True):
             yield input, pa.ipc.read_record_batch(rows.as_buffer(), schemas[input])
+
+
+def divided(rows: pa.RecordBatch, groups: Array) -> Iterator[tuple[int, pa.RecordBatch]]:
+    """The rows of each group that has any; groups: the number of the group of each row, in 16 bits."""
+    counts = np.bincount(groups)
+    if counts.size and int(counts[-1]) == rows.num_rows:  # all are in one
+        yield counts.size - 1, rows
+        return
+    ordered, start = rows.take(pa.array(np.argsort(groups, kind="stable"))), 0
+    for group, count in enumerate(counts.tolist()):
+        if count:
+            yield group, ordered.slice(start, count)
+        start += count
 
 
 def sent_columns(spec: JoinSpec, input: int) -> pa.Schema:

@@ -23,7 +23,6 @@ after the join, once for each joined row, as in Spark.
 
 from __future__ import annotations
 
-import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -41,6 +40,7 @@ from spark_mjoin.query.sql import (
     add_table,
     check_join,
     check_select,
+    check_unique,
     own_name,
     parse_select,
     star_columns,
@@ -196,7 +196,7 @@ class _Parts:
         self.needed: set[Col] = set()
 
     def division(self) -> Division:
-        self._check_unique()
+        check_unique([(name, text) for (name, _), text in zip(self.output, self.shown, strict=True)])
         inputs = tuple(
             DividedInput(
                 alias=alias,
@@ -317,17 +317,6 @@ class _Parts:
             return own_name(node, Translator(self.scope.resolve).expression(node))
         except QueryError:  # a function that only Spark knows
             return resolved.as_name
-
-    def _check_unique(self) -> None:
-        seen: dict[str, str] = {}
-        for (name, _), text in zip(self.output, self.shown, strict=True):
-            if name.lower() in seen:
-                raise QueryError(
-                    f"query: two output columns are called '{name}': {listed([seen[name.lower()], text])}. Name one of"
-                    f" them with AS, such as `{text} AS {re.sub(r'[^A-Za-z0-9]+', '_', text).strip('_')}`; with *, list"
-                    " the columns"
-                )
-            seen[name.lower()] = text
 
 
 def _is_field(dot: Any) -> bool:

@@ -319,7 +319,7 @@ def _select_list(select: Any, scope: Scope, translator: Translator) -> tuple[Out
         else:
             expr = translator.expression(item)
             output.append(OutputColumn(own_name(item, expr), expr))
-    _check_unique(output, scope)
+    check_unique(_named(output, scope))
     return tuple(output)
 
 
@@ -349,17 +349,23 @@ def own_name(item: Any, expr: Expr) -> str:
     return render(expr, quoted=False)
 
 
-def _check_unique(output: Sequence[OutputColumn], scope: Scope) -> None:
+def _named(output: Sequence[OutputColumn], scope: Scope) -> list[tuple[str, str]]:
+    """Names of output columns, with their SQL."""
     aliases = [a for a, _ in scope.inputs]
-    seen: dict[str, OutputColumn] = {}
-    for column in output:
-        first = seen.setdefault(column.name.lower(), column)
-        if first is not column:
-            texts = [render(c.expr, aliases) for c in (first, column)]
+    return [(column.name, render(column.expr, aliases)) for column in output]
+
+
+def check_unique(named: Sequence[tuple[str, str]]) -> None:
+    """QueryError when two output columns have one name; named: with the SQL of each."""
+    seen: dict[str, str] = {}
+    for name, text in named:
+        if name.lower() in seen:
+            texts = [seen[name.lower()], text]
             raise QueryError(
-                f"query: two output columns are called '{column.name}': {listed(texts)}. Name one of them with AS, such"
-                f" as `{texts[1]} AS {re.sub(r'[^A-Za-z0-9]+', '_', texts[1]).strip('_')}`; with *, list the columns"
+                f"query: two output columns are called '{name}': {listed(texts)}. Name one of them with AS, such"
+                f" as `{text} AS {re.sub(r'[^A-Za-z0-9]+', '_', text).strip('_')}`; with *, list the columns"
             )
+        seen[name.lower()] = text
 
 
 # --- on --------------------------------------------------------------------------------------------------------
@@ -381,7 +387,7 @@ def star_join(on: Sequence[str], sources: Sequence[str], schemas: Sequence[pa.Sc
     for column in rest:
         clash = names.count(column.name.lower()) > 1
         output.append(OutputColumn(f"{sources[column.input]}_{column.name}" if clash else column.name, column))
-    _check_unique(output, scope)
+    check_unique(_named(output, scope))
     return Query(tuple(scope.inputs), tuple(conjuncts), tuple(output))
 
 
