@@ -39,7 +39,6 @@ from spark_mjoin.task import PartitionTask
 SPOOL_BYTES = 256 << 20  # of rows that a task holds before it joins them
 PIECE_ROWS = 1 << 16
 _FILES_BITS = 6  # of the hash decide in which file of the spool a row is
-_EVERY_BIT = np.uint64(2**64 - 1)
 _NULL = np.uint64(0x9E3779B97F4A7C15)
 
 
@@ -150,7 +149,7 @@ def row_hashes(rows: pa.RecordBatch) -> Array:
     """A 64-bit hash of each row, over all columns."""
     out = np.zeros(rows.num_rows, np.uint64)
     for column in rows.columns:
-        kernel.combine_hashes(_hashes(column), _EVERY_BIT, out)
+        kernel.combine_hashes(_hashes(column), kernel.ALL_BITS, out)
     return out
 
 
@@ -166,16 +165,16 @@ def _hashes_of_valid(values: pa.Array) -> Array:
     type, out = values.type, np.zeros(len(values), np.uint64)
     if pa.types.is_struct(type):
         for child in values.flatten():
-            kernel.combine_hashes(_hashes(child), _EVERY_BIT, out)
+            kernel.combine_hashes(_hashes(child), kernel.ALL_BITS, out)
     elif pa.types.is_list(type) or pa.types.is_map(type):
         out = _hashes_of_lists(values)
     elif is_bytes(type):
-        out = hash_array(values, _EVERY_BIT)
+        out = hash_array(values)
     elif not pa.types.is_null(type):
         for words in _words(values):
             more = np.empty(len(values), np.uint64)
-            kernel.hash_words(words, _EVERY_BIT, more)
-            kernel.combine_hashes(more, _EVERY_BIT, out)
+            kernel.hash_words(words, kernel.ALL_BITS, more)
+            kernel.combine_hashes(more, kernel.ALL_BITS, out)
     return out
 
 
@@ -200,11 +199,11 @@ def _hashes_of_lists(values: pa.Array) -> Array:
     lengths = np.diff(offsets)
     places = np.arange(last - first) - np.repeat(offsets[:-1] - first, lengths)
     each = np.empty(last - first, np.uint64)
-    kernel.hash_words(places, _EVERY_BIT, each)
-    kernel.combine_hashes(_hashes(inner), _EVERY_BIT, each)
+    kernel.hash_words(places, kernel.ALL_BITS, each)
+    kernel.combine_hashes(_hashes(inner), kernel.ALL_BITS, each)
     sums = np.concatenate([np.zeros(1, np.uint64), np.cumsum(each, dtype=np.uint64)])
     out: Array = sums[offsets[1:] - first] - sums[offsets[:-1] - first]
     more = np.empty(len(values), np.uint64)
-    kernel.hash_words(lengths, _EVERY_BIT, more)
-    kernel.combine_hashes(more, _EVERY_BIT, out)
+    kernel.hash_words(lengths, kernel.ALL_BITS, more)
+    kernel.combine_hashes(more, kernel.ALL_BITS, out)
     return out

@@ -333,17 +333,17 @@ def bytes_parts(array: pa.Array) -> tuple[Array, Array]:
     return flat, np.zeros(0, np.uint8) if data is None else np.frombuffer(data, np.uint8)
 
 
-def hash_array(key: pa.Array, mask: Any = None) -> Array:
-    """The hashes of an Arrow array of encoded keys, or their bits in a mask: 64-bit words, or strings and binary."""
-    hashes, mask = np.empty(len(key), np.uint64), kernel.ALL_BITS if mask is None else mask  # which tests set
+def hash_array(key: pa.Array) -> Array:
+    """The hashes of an Arrow array of encoded keys: 64-bit words, or strings and binary."""
+    hashes = np.empty(len(key), np.uint64)
     if pa.types.is_int64(key.type):
-        kernel.hash_words(fixed_values(key, np.int64), mask, hashes)
+        kernel.hash_words(fixed_values(key, np.int64), kernel.ALL_BITS, hashes)
         return hashes
     offsets, data = bytes_parts(key)
     low, high = int(offsets[0]), int(offsets[-1])
     padded = np.empty(high - low + kernel.PADDING, np.uint8)  # the kernel loads eight bytes at a time
     padded[: high - low] = data[low:high]
-    kernel.hash_bytes(offsets - offsets[0], padded, mask, hashes)
+    kernel.hash_bytes(offsets - offsets[0], padded, kernel.ALL_BITS, hashes)
     return hashes
 
 
