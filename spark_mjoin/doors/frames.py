@@ -155,7 +155,7 @@ class _Input:
         if promised.punctuation is not None:
             promised = replace(promised, punctuation=f"`{MARK}`")
         evaluated = {
-            "filter": " AND ".join(self.divided.filters),
+            "filter": " AND ".join(f"({text})" for text in self.divided.filters),
             "keys": ", ".join(key.text for key in self.divided.keys),
             "punctuation": self.options.promised.punctuation or "",
         }
