@@ -22,10 +22,12 @@ PSS_SHARE = 0.03
 
 
 class PeakMemory:
-    """`with PeakMemory() as memory: …` and then `memory.peak_bytes`."""
+    """`with PeakMemory() as memory: …` and then `memory.peak_bytes`; the JVM and the other processes have peaks too."""
 
     def __init__(self) -> None:
         self.peak_bytes = 0
+        self.jvm_bytes = 0
+        self.other_bytes = 0
         self.samples = 0
         self.pss_samples = 0
         self._counted_twice_bytes = 0
@@ -53,11 +55,15 @@ class PeakMemory:
 
     def _sample(self) -> None:
         processes = [self._root, *self._root.children(recursive=True)]
-        rss_bytes = sum(_rss_bytes(process) for process in processes)
+        each = [(_is_jvm(process), _rss_bytes(process)) for process in processes]
+        jvm_bytes = sum(size for is_jvm, size in each if is_jvm)
+        rss_bytes = sum(size for _, size in each)
         if time.monotonic() >= self._pss_due:
             self._read_pss(processes, rss_bytes)
         self.samples += 1
         self.peak_bytes = max(self.peak_bytes, rss_bytes - self._counted_twice_bytes)
+        self.jvm_bytes = max(self.jvm_bytes, jvm_bytes)
+        self.other_bytes = max(self.other_bytes, rss_bytes - jvm_bytes - self._counted_twice_bytes)
 
     def _read_pss(self, processes: list[psutil.Process], rss_bytes: int) -> None:
         started = time.thread_time()
@@ -68,6 +74,13 @@ class PeakMemory:
         self._counted_twice_bytes = max(0, rss_bytes - pss_bytes)
         self._pss_due = time.monotonic() + (time.thread_time() - started) / PSS_SHARE
         self.pss_samples += 1
+
+
+def _is_jvm(process: psutil.Process) -> bool:
+    try:
+        return bool(process.name() == "java")
+    except psutil.Error:
+        return False  # ended since it was listed
 
 
 def _rss_bytes(process: psutil.Process) -> int:

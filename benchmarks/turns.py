@@ -5,6 +5,7 @@
 
 Cores that are shared with others are faster now and slower a minute later, by more than what a change costs. In turns
 both sides get the same of it. What is compared are medians, of the time and of the processor's time of all processes.
+With `--memory` only peaks of memory are compared, of the JVM and of all other processes each, in as many turns.
 
 The other checkout needs an environment of its own in `.venv`, with its jar (`make install` there).
 """
@@ -14,6 +15,7 @@ from __future__ import annotations
 import argparse
 import json
 import os
+import runpy
 import shutil
 import statistics
 import subprocess
@@ -36,6 +38,8 @@ class Turn:
     seconds: float
     cpu: float
     peak_bytes: int = 0
+    jvm_bytes: int = 0
+    other_bytes: int = 0
 
 
 class Side:
@@ -70,14 +74,17 @@ class Side:
         self._process.wait(60)
 
 
-def compare(letter: str, kind: str, against: Path, rounds: int, data: Path) -> list[list[Turn]]:
-    """The turns of the other checkout, and of this one, in one session each. The last one has the peak of memory."""
+def compare(letter: str, kind: str, against: Path, data: Path, rounds: int, memory: bool) -> list[list[Turn]]:
+    """The turns of the other checkout, and of this one, in one session each. The last one has the peak of memory.
+
+    memory: all of them have it.
+    """
     sides = [Side(checkout, letter, kind, data) for checkout in (against, HERE)]
     turns: list[list[Turn]] = [[], []]
     try:
         for number in range(rounds + 2):  # the first two warm up
             for side in (0, 1) if number % 2 else (1, 0):
-                turn = sides[side].turn()
+                turn = sides[side].turn(memory)
                 if number >= 2:
                     turns[side].append(turn)
         for side in (0, 1):
@@ -99,6 +106,18 @@ def line(letter: str, kind: str, sessions: Sequence[Sequence[Sequence[Turn]]]) -
     return f"| ({letter}) {kind} | {' | '.join(shown)} | {ratio} |"
 
 
+def memory_line(letter: str, kind: str, sessions: Sequence[Sequence[Sequence[Turn]]]) -> str:
+    turns = [[turn for session in sessions for turn in session[side]] for side in (0, 1)]
+    shown = []
+    for of in ("peak_bytes", "jvm_bytes", "other_bytes"):
+        sizes = [sorted(getattr(turn, of) / 1e9 for turn in side) for side in turns]
+        low, high = ([f"{statistics.quantiles(side, n=4)[q]:.2f}" for side in sizes] for q in (0, 2))
+        middle = [statistics.median(side) for side in sizes]
+        spread = f"{low[0]}-{high[0]} → {low[1]}-{high[1]}"
+        shown.append(f"{middle[0]:.2f} → {middle[1]:.2f} ({spread})")
+    return f"| ({letter}) {kind} | {' | '.join(shown)} |"
+
+
 # --- in a session of a checkout --------------------------------------------------------------------------------------
 
 
@@ -106,8 +125,9 @@ def child(letter: str, kind: str, data: str) -> None:
     """Runs in either checkout, with its own modules."""
     from benchmarks.child import session
     from benchmarks.engines import Engine
-    from benchmarks.memory import PeakMemory
     from benchmarks.workloads import WORKLOADS
+
+    peak_memory = runpy.run_path(str(Path(__file__).with_name("memory.py")))["PeakMemory"]  # the same for both
 
     dataset = WORKLOADS[letter].prepare(Path(data), 1.0)
     scratch = tempfile.mkdtemp(prefix="mjoin-turns-")
@@ -117,12 +137,13 @@ def child(letter: str, kind: str, data: str) -> None:
         directory = Path(tempfile.mkdtemp(dir=scratch))
         joined = _frame(spark, dataset, KINDS[kind])
         writer = joined.writeStream.format("noop").option("checkpointLocation", str(directory / "checkpoint"))
-        with PeakMemory() if said.strip() == "memory" else _Nothing() as memory:
+        with peak_memory() if said.strip() == "memory" else _Nothing() as memory:
             before, started = _cpu(), time.perf_counter()
             writer.trigger(availableNow=True).start().awaitTermination()
             seconds, cpu = time.perf_counter() - started, _cpu() - before
         shutil.rmtree(directory, ignore_errors=True)
-        print("TURN", json.dumps({"seconds": seconds, "cpu": cpu, "peak_bytes": memory.peak_bytes}), flush=True)
+        peaks = {name: getattr(memory, name) for name in ("peak_bytes", "jvm_bytes", "other_bytes")}
+        print("TURN", json.dumps({"seconds": seconds, "cpu": cpu, **peaks}), flush=True)
     spark.stop()
     shutil.rmtree(scratch, ignore_errors=True)
 
@@ -140,7 +161,7 @@ def _frame(spark: Any, dataset: Any, files: int | None) -> Any:
 class _Nothing:
     """In place of a measurement of memory, which would take time."""
 
-    peak_bytes = 0
+    peak_bytes = jvm_bytes = other_bytes = 0
 
     def __enter__(self) -> _Nothing:
         return self
@@ -164,13 +185,19 @@ def main() -> None:
     parser.add_argument("--rounds", type=int, default=8, help="turns of each side in a session")
     parser.add_argument("--sessions", type=int, default=2, help="of each side: the JVM compiles otherwise in each")
     parser.add_argument("--data", type=Path, default=HERE / "out" / "bench-data")
+    parser.add_argument("--memory", action="store_true", help="compare peaks of memory, and no times")
     options = parser.parse_args()
-    print("| workload | median s | best s | processor s | peak GB | ratios of the first three |")
-    print("|---|---|---|---|---|---|")
+    if options.memory:
+        print("| workload | peak of all, GB (quartiles) | of the JVM | of the other processes |")
+        print("|---|---|---|---|")
+    else:
+        print("| workload | median s | best s | processor s | peak GB | ratios of the first three |")
+        print("|---|---|---|---|---|---|")
     for letter in options.workloads.split(","):
         for kind in options.kinds.split(","):
-            given = letter, kind, options.against.resolve(), options.rounds, options.data.resolve()
-            print(line(letter, kind, [compare(*given) for _ in range(options.sessions)]), flush=True)
+            given = letter, kind, options.against.resolve(), options.data.resolve(), options.rounds, options.memory
+            sessions = [compare(*given) for _ in range(options.sessions)]
+            print((memory_line if options.memory else line)(letter, kind, sessions), flush=True)
 
 
 if __name__ == "__main__":
