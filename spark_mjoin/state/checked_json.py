@@ -12,6 +12,7 @@ from spark_mjoin.state.directory import Directory
 
 FORMAT = 1
 _BEFORE = 9  # bytes before the text
+_END = memoryview(b"\n")
 
 
 def text_of(body: Mapping[str, Any]) -> bytes:
@@ -36,14 +37,18 @@ def with_checksum(text: bytes) -> bytes:
 
 def read(directory: Directory, name: str) -> dict[str, Any]:
     """What a file says, checked; FileNotFoundError when it is not there."""
-    return parsed(checked(directory, name), directory.path(name))
+    return parsed(bytes(checked(directory, name)), directory.path(name))
 
 
-def checked(directory: Directory, name: str) -> bytes:
-    """The text of a file, after its checksum was found to be right; FileNotFoundError when it is not there."""
-    contents = directory.read(name)
+def checked(directory: Directory, name: str) -> memoryview:
+    """The text of a file, after its checksum was found to be right; FileNotFoundError when it is not there.
+
+    It is mapped where the file system is local: before each batch the driver reads those of all partitions, and most of
+    a text is for tasks alone.
+    """
+    contents = memoryview(directory.map(name))
     text = contents[_BEFORE:-1]
-    if contents[:_BEFORE] != b"%08x " % zlib.crc32(text) or contents[-1:] != b"\n":
+    if contents[:_BEFORE] != b"%08x " % zlib.crc32(text) or contents[len(text) + _BEFORE :] != _END:
         raise StateError(
             f"state file {directory.path(name)} is damaged: its checksum is wrong; restore it, or use a new checkpoint"
         )

@@ -312,14 +312,16 @@ class Manifest(Patient):
 
 
 _DECODE = records.decoder(Manifest)
+_HEAD = re.compile(rb"[^\n]*")  # finds it in a view, too
 
 
-def parsed(text: bytes, path: str) -> Manifest:
+def parsed(text: bytes | memoryview, path: str) -> Manifest:
     """The manifest that the checked text of a file is."""
-    head = text.partition(b"\n")[0]
-    body = checked_json.parsed(head, path)
+    head = _HEAD.match(text)
+    assert head is not None
+    body = checked_json.parsed(head[0], path)
     del body["format"]
-    manifest: Manifest = records.read(_DECODE, body, Pieces(path, memoryview(text)[len(head) + 1 :]))
+    manifest: Manifest = records.read(_DECODE, body, Pieces(path, memoryview(text)[head.end() + 1 :]))
     return manifest
 
 
@@ -376,7 +378,7 @@ class Manifests:
     def text(self, version: int) -> bytes:
         """The text of the manifest of a version, checked."""
         with self._named(version) as name:
-            return checked_json.checked(self.directory, name)
+            return bytes(checked_json.checked(self.directory, name))
 
     def parsed(self, version: int, text: bytes) -> Manifest:
         """What the text of the manifest of a version says."""

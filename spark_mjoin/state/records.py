@@ -218,8 +218,8 @@ def _bytes(value: Any) -> bytes:
 def _packed(value: Any, pieces: Pieces) -> Packed:
     if type(value) is not list or len(value) != 3 or type(value[0]) is not str or value[0] not in _KINDS:
         raise _Unreadable(f"{_short(value)} is not packed numbers")
-    kind, *place = value
-    found = pieces.data[_place(place, pieces)]
+    kind, start, size = value
+    found = pieces.data[_stretch(start, size, pieces)]
     if len(found) % _KINDS[kind].itemsize:
         raise _Unreadable(f"{_short(value)} is not whole numbers of their kind")
     return Packed(kind, found)
@@ -227,12 +227,18 @@ def _packed(value: Any, pieces: Pieces) -> Packed:
 
 def _place(value: Any, pieces: Pieces) -> slice:
     """Where a piece is, of which the head says start and size."""
-    if type(value) is not list or len(value) != 2 or type(value[0]) is not int or type(value[1]) is not int:
+    if type(value) is not list or len(value) != 2:
         raise _Unreadable(f"{_short(value)} is not a place in the file")
-    start, size = value
-    if not 0 <= start <= start + size <= len(pieces.data):
-        raise _Unreadable(f"{_short(value)} is outside the file")
-    return slice(start, start + size)
+    return _stretch(value[0], value[1], pieces)
+
+
+def _stretch(start: Any, size: Any, pieces: Pieces) -> slice:
+    if type(start) is not int or type(size) is not int:
+        raise _Unreadable(f"{_short([start, size])} is not a place in the file")
+    end = start + size
+    if not 0 <= start <= end <= len(pieces.data):
+        raise _Unreadable(f"{_short([start, size])} is outside the file")
+    return slice(start, end)
 
 
 def _record(of: Any) -> Decoder:

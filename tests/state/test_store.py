@@ -80,10 +80,10 @@ def test_the_last_small_segments_stay_open(
     monkeypatch.setattr(segments_module, "READ_BYTES", small)
     monkeypatch.setattr(segments_module, "OPEN_BYTES", room)
     store = StateStore(str(partition_directory(tmp_path).parent), 0)
+    segments = store.manifest(2).root.segments
     mapped: list[str] = []
     real = store.directory.map
     monkeypatch.setattr(store.directory, "map", lambda name: (mapped.append(name), real(name))[1])
-    segments = store.manifest(2).root.segments
     first, second = ([b.num_rows for s in segments for _, b in store.segments.batches(s)] for _ in range(2))
     assert first == second == [2, 2, 2, 2]
     assert len(mapped) == opened
