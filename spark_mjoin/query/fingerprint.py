@@ -3,8 +3,8 @@
 State is kept across restarts, and a restart may come with other options. Two specs with equal fingerprints read the
 same rows into the same stored columns under the same keys, so one can resume from the state of the other. The order of
 the inputs counts too: the state knows them by number. A change of the projection, or of a residual that needs no other
-stored column, changes nothing here. Nor do limits, budgets, the number of files per
-batch, or the number of partitions: the state is divided anew (engine.takeover).
+stored column, changes nothing here. Nor do limits, budgets, the number of files per batch, or the number of partitions:
+the state is divided anew (engine.takeover).
 
 Not covered: secrets are never written (`redaction`), so a change of them is not seen. That is as it should be: a
 password may change.
@@ -15,7 +15,6 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from spark_mjoin.errors import OptionError
 from spark_mjoin.mjoin.casts import type_name
 from spark_mjoin.mjoin.rendering import identifier, render
 from spark_mjoin.model import InputSpec, JoinSpec, SourceSpec
@@ -54,7 +53,7 @@ def differences(old: Mapping[str, Any], new: Mapping[str, Any]) -> list[str]:
         found += _changed(f"input {alias}: filter", before["filter"], after["filter"])
         found += _keys(alias, before["keys"], after["keys"])
         found += _columns(alias, before["columns"], after["columns"])
-        for name in ("window", "timestamp", "punctuation", "constraints"):  # which states of older versions do not have
+        for name in ("window", "timestamp", "punctuation", "constraints"):  # not every input has the last two
             found += _changed(f"input {alias}: {name}", before.get(name), after.get(name))
     return found
 
@@ -118,10 +117,7 @@ def _mean_the_same(before: str | None, after: str | None) -> bool:
     """Whether two schemas differ in nothing but how they are written."""
     if before == after or before is None or after is None:
         return before == after  # nearly always, and then nothing is parsed
-    try:
-        return bool(parse_ddl(before, "schema") == parse_ddl(after, "schema"))
-    except OptionError:  # that of an older version, which took more
-        return False
+    return bool(parse_ddl(before, "schema") == parse_ddl(after, "schema"))
 
 
 def _members(old: Mapping[str, Any], new: Mapping[str, Any], part: str, what: str) -> list[str]:
