@@ -75,7 +75,7 @@ class Translator:
         if isinstance(node, exp.Column):
             return self._resolve([str(p.name) for p in node.parts])
         if isinstance(node, exp.Dot):
-            return self._resolve([str(p.name) for p in node.parts])
+            return self._resolve(_names(node))
         _check_parts(node)
         # By exact type: sqlglot derives CONCAT_WS from CONCAT, and the like, with another meaning.
         translate = self.RULES.get(type(node))
@@ -358,6 +358,17 @@ def _column_by_column(row: Any) -> str:
 
 def _sql(node: Any) -> str:
     return str(node.sql(dialect="spark"))
+
+
+def _names(node: Any) -> list[str]:
+    """The parts of a name that ends in fields of a struct: `o.address.street`, `(o.address).street`."""
+    if isinstance(node, exp.Paren):
+        return _names(node.this)
+    if isinstance(node, exp.Column):
+        return [str(part.name) for part in node.parts]
+    if isinstance(node, exp.Dot) and isinstance(node.expression, exp.Identifier):
+        return [*_names(node.this), str(node.expression.name)]
+    raise refuse(f"a field of `{node.sql(dialect='spark')}`, which is no column,")
 
 
 def refusal(node: Any) -> QueryError:

@@ -95,6 +95,12 @@ def test_a_predicate_over_one_source_whatever_its_alias(alias: str) -> None:
 def test_fields_of_structs() -> None:
     assert outputs("o.s.x, s.deep.y") == {"x": "o.s.x", "y": "o.s.deep.y"}
     assert "has no field 'z'" in error(f"SELECT o.s.z {JOIN}")
+    for made in (
+        "coalesce(o.s, o.s)",
+        "o.xs[1]",
+        "(o.xs[1])",
+    ):  # never the field of a column inside
+        assert "a field of `" in error(f"SELECT {made}.y {JOIN}")
 
 
 def test_expressions() -> None:
