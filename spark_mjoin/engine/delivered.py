@@ -125,8 +125,9 @@ class _Rows:
         else:
             rows = as_batch(self._held, self._schema)
             self._held, self._held_hashes = [rows], self._hashed(rows)
-        said = as_batch(self._said, self._schema)
-        self._said = [said.take(pa.array(np.argsort(self._hashed(said), kind="stable")))]
+        if self._said:
+            said = as_batch(self._said, self._schema)
+            self._said = [said.take(pa.array(np.argsort(self._hashed(said), kind="stable")))]
 
     def _hashed(self, rows: pa.RecordBatch) -> Array:
         """The hashes of some rows, which are counted from now on."""
@@ -141,9 +142,9 @@ class _Rows:
             ordered = rows.take(self._order(rows, hashes))
             for start in range(0, ordered.num_rows, PIECE_ROWS):
                 yield ordered.slice(start, PIECE_ROWS), None
-        (said,) = self._said
-        if said.num_rows:
-            yield said, np.ones(said.num_rows, np.bool_)
+        for said in self._said:
+            if said.num_rows:
+                yield said, np.ones(said.num_rows, np.bool_)
 
     def _order(self, rows: pa.RecordBatch, hashes: Array) -> pa.Array:
         """The numbers of rows, in the order in which they come."""
