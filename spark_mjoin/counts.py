@@ -181,6 +181,7 @@ class BatchCounts:
     peak_bytes: int = 0
     cache_hits: int = 0
     taken_over: int = 0
+    brought: tuple[tuple[int, int], ...] = ()  # what was brought to the task: see state.manifest
     held: Held = Held()  # when the batch ends
     standing: Standing = Standing()
 

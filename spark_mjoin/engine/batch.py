@@ -23,6 +23,7 @@ import pyarrow as pa
 from spark_mjoin.counts import BatchCounts, Recall, Standing
 from spark_mjoin.engine import loading, schedule, takeover
 from spark_mjoin.engine.cache import StateCache
+from spark_mjoin.engine.emission import Emission
 from spark_mjoin.engine.feed import Feed, Piece
 from spark_mjoin.engine.overflow import Limit
 from spark_mjoin.engine.pipeline import Pipeline
@@ -49,9 +50,12 @@ def run(task: PartitionTask, feed: Feed, attempt: str, cache: StateCache) -> Ite
             state = _load(task, feed, store, attempt, cache, counts)
             counts.cache_hits = int(state is held)
             batch = _begin(task, state, task.ledger.plan, store.draft(task.ledger.next_version, attempt), counts)
-            yield from _advance(task, feed, batch)
+            emission = Emission.of(task, feed, batch.draft)
+            counts.brought = emission.brought
+            yield from emission.early(_advance(task, feed, batch))
             if task.location is not None and _commit(batch, task.end, feed):
                 cache.put(task, batch.state)
+            yield from emission.late()
         except StateError:
             store.discard(attempt)
             raise

@@ -34,12 +34,14 @@ from spark_mjoin.mjoin.expressions import evaluate
 from spark_mjoin.mjoin.punctuations import marks
 from spark_mjoin.model import Array, Position
 from spark_mjoin.state.columns import fixed_values, hash_array, is_bytes
+from spark_mjoin.state.manifest import Brought
 from spark_mjoin.task import PartitionTask
 
 SPOOL_BYTES = 256 << 20  # of rows that a task holds before it joins them
 PIECE_ROWS = 1 << 16
 _FILES_BITS = 6  # of the hash decide in which file of the spool a row is
 _NULL = np.uint64(0x9E3779B97F4A7C15)
+_ALL_ONES = (1 << 64) - 1
 
 
 class Delivered(Feed):
@@ -51,6 +53,8 @@ class Delivered(Feed):
         self._inputs = [_Rows(task, number, directory) for number in range(len(task.spec.inputs))]
         for number, rows in unpacked(parcels, task.spec):
             self._inputs[number].take(rows)
+        for each in self._inputs:
+            each.end()
 
     def count(self, input: int) -> int:
         return self._inputs[input].data_rows
@@ -68,6 +72,9 @@ class Delivered(Feed):
     def may_lose_rows(self) -> bool:
         return False
 
+    def brought(self) -> Brought:
+        return tuple((each.rows, each.hashes) for each in self._inputs)
+
 
 class _Rows:
     """The rows of one input in one batch."""
@@ -80,10 +87,12 @@ class _Rows:
         self._directory = directory / str(number)
         self._held: list[pa.RecordBatch] = []
         self._held_bytes = 0
+        self._held_hashes = np.zeros(0, np.uint64)  # once all have come
         self._files: dict[int, pa.RecordBatchFileWriter] = {}
         self._said: list[pa.RecordBatch] = []  # punctuations
         self.whole = self._input.promises_by_order("off" if planned is None else planned.verify)
         self.data_rows = 0
+        self.rows = self.hashes = 0  # punctuations too: how many there are, and the sum of their hashes
 
     def take(self, rows: pa.RecordBatch) -> None:
         marked = marks(self._input, rows)
@@ -99,27 +108,46 @@ class _Rows:
     def _spool(self) -> None:
         rows = as_batch(self._held, self._schema)
         self._held, self._held_bytes = [], 0
-        parts = (row_hashes(rows) >> np.uint64(64 - _FILES_BITS)).astype(np.int16)
+        parts = (self._hashed(rows) >> np.uint64(64 - _FILES_BITS)).astype(np.int16)
         self._directory.mkdir(exist_ok=True)
         for part, some in divided(rows, parts):
             if part not in self._files:
                 self._files[part] = pa.ipc.new_file(self._directory / str(part), self._schema)
             self._files[part].write_batch(some)
 
+    def end(self) -> None:
+        """All rows have come."""
+        if self._files:
+            if self._held:
+                self._spool()
+            for writer in self._files.values():
+                writer.close()
+        else:
+            rows = as_batch(self._held, self._schema)
+            self._held, self._held_hashes = [rows], self._hashed(rows)
+        if self._said:
+            said = as_batch(self._said, self._schema)
+            self._said = [said.take(pa.array(np.argsort(self._hashed(said), kind="stable")))]
+
+    def _hashed(self, rows: pa.RecordBatch) -> Array:
+        """The hashes of some rows, which are counted from now on."""
+        hashes = row_hashes(rows)
+        self.rows += rows.num_rows
+        self.hashes = (self.hashes + int(hashes.sum(dtype=np.uint64))) & _ALL_ONES
+        return hashes
+
     def in_order(self) -> Iterator[tuple[pa.RecordBatch, Array | None]]:
         """Pieces of data rows, and last the punctuations, all of which are marked."""
-        for rows in self._parts():
-            ordered = rows.take(self._order(rows))
+        for rows, hashes in self._parts():
+            ordered = rows.take(self._order(rows, hashes))
             for start in range(0, ordered.num_rows, PIECE_ROWS):
                 yield ordered.slice(start, PIECE_ROWS), None
-        said = as_batch(self._said, self._schema)
-        if said.num_rows:
-            said = said.take(pa.array(np.argsort(row_hashes(said), kind="stable")))
-            yield said, np.ones(said.num_rows, np.bool_)
+        for said in self._said:
+            if said.num_rows:
+                yield said, np.ones(said.num_rows, np.bool_)
 
-    def _order(self, rows: pa.RecordBatch) -> pa.Array:
+    def _order(self, rows: pa.RecordBatch, hashes: Array) -> pa.Array:
         """The numbers of rows, in the order in which they come."""
-        hashes = row_hashes(rows)
         if self._input.ordered is None:
             return pa.array(np.argsort(hashes, kind="stable"))
         key_class, descending = self._input.ordered
@@ -128,18 +156,14 @@ class _Rows:
         table = pa.table({"key": values, "hash": hashes})
         return pc.sort_indices(table, [("key", "descending" if descending else "ascending"), ("hash", "ascending")])
 
-    def _parts(self) -> Iterator[pa.RecordBatch]:
-        """All data rows, those with lower hashes first."""
+    def _parts(self) -> Iterator[tuple[pa.RecordBatch, Array]]:
+        """All data rows with their hashes, those with lower ones first."""
         if not self._files:
-            yield as_batch(self._held, self._schema)
-            return
-        if self._held:
-            self._spool()
-        for writer in self._files.values():
-            writer.close()
+            yield self._held[0], self._held_hashes
         for part in sorted(self._files):
             with pa.ipc.open_file(pa.memory_map(str(self._directory / str(part)))) as file:
-                yield as_batch(file.read_all().to_batches(), self._schema)
+                rows = as_batch(file.read_all().to_batches(), self._schema)
+                yield rows, row_hashes(rows)
 
 
 # --- hashes of rows --------------------------------------------------------------------------------------------------

@@ -33,6 +33,7 @@ from spark_mjoin import sources
 from spark_mjoin.mjoin.punctuations import marks
 from spark_mjoin.model import Array, JoinSpec, Position, Range
 from spark_mjoin.sources.protocol import Counting, Lenient
+from spark_mjoin.state.manifest import Brought
 from spark_mjoin.state.source_log import DurableLog
 from spark_mjoin.task import PartitionTask
 
@@ -124,6 +125,10 @@ class Feed(Protocol):
         """Whether what is read again may be less than it was."""
         ...
 
+    def brought(self) -> Brought:
+        """What tells all that arrives from anything else; empty where it can be read again."""
+        ...
+
 
 @dataclass(frozen=True)
 class AllRows:
@@ -166,6 +171,9 @@ class AllRows:
     def may_lose_rows(self) -> bool:
         opened = map(sources.open_source, self.task.spec.sources)
         return any(isinstance(source, Lenient) and source.may_lose_rows() for source in opened)
+
+    def brought(self) -> Brought:
+        return ()
 
 
 def numbered(spec: JoinSpec, input: int, batches: Iterable[pa.RecordBatch], number: int = 0) -> Iterator[Piece]:

@@ -32,6 +32,7 @@ from spark_mjoin.state.records import LATE, Packed, Patient, Pieces, nothing
 from spark_mjoin.state.routing import ALONE, Routing
 
 Lineage = tuple[tuple[int, str], ...]  # versions, ascending, with the identities of their manifests
+Brought = tuple[tuple[int, int], ...]  # per input, how many rows were brought to a task, and the sum of their hashes
 
 
 # --- files ---------------------------------------------------------------------------------------------------------
@@ -273,6 +274,7 @@ class Manifest(Patient):
     standing: Standing = field(metadata=LATE)
     learned: tuple[Edge, ...] = ()  # what probes of earlier plans have seen, over the join's inputs
     since: int = 0  # the version that made the plan what it is
+    brought: Brought = ()  # empty: what came can be read again, or nothing was to come
 
     @property
     def root(self) -> OperatorFigures:

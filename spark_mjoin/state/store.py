@@ -252,4 +252,5 @@ def _manifest(state: PartitionState, version: int, positions: Mapping[str, Posit
         standing=replace(batch.standing, disk_bytes=sum(file.bytes for file in files)),
         learned=kept_edges(state.learned),
         since=state.since,
+        brought=batch.brought,
     )

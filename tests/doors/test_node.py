@@ -14,10 +14,12 @@ from pyspark.sql.streaming.datasource import ReadAllAvailable
 
 from spark_mjoin.doors.node import KEPT_PLANS, Joining, NodePlanner
 from spark_mjoin.driver.loading import load
-from spark_mjoin.engine import batch, cache, delivered
+from spark_mjoin.engine import batch, cache, delivered, emission
 from spark_mjoin.engine.delivered import Delivered
 from spark_mjoin.engine.exchange import Sender
 from spark_mjoin.errors import StateError
+from spark_mjoin.state.directory import Directory
+from spark_mjoin.state.store import StateStore
 from tests.examples import examples
 from tests.harness import Rows, duckdb_join, rows, scripted
 
@@ -116,16 +118,20 @@ def whole(node: Node, schedule: Sequence[str] = ()) -> Rows:
     st.sampled_from(["1", "2", "3"]),
     st.sampled_from(["", "2k"]),
     st.sampled_from(["adaptive", "coordinated", "largest", "random"]),
+    st.sampled_from([0, 1000, emission.HELD_BYTES]),
 )
 def oracle_results_come_once_under_faults(
-    tmp_path_factory: pytest.TempPathFactory, schedule: list[str], partitions: str, memory: str, flush: str
+    tmp_path_factory: pytest.TempPathFactory, schedule: list[str], partitions: str, memory: str, flush: str, held: int
 ) -> None:
+    """held: bytes of results that wait for the commit, so that tasks are cut off before it or after it."""
     scripts = script(30, 4)
     options = {"partitions": partitions, "flush": flush, "blockingThreshold": "1"} | (
         {"memory": memory} if memory else {}
     )
     node = Node(tmp_path_factory.mktemp("node"), scripts, **options)
-    assert whole(node, schedule) == expected(scripts)
+    with pytest.MonkeyPatch.context() as patched:
+        patched.setattr(emission, "HELD_BYTES", held)
+        assert whole(node, schedule) == expected(scripts)
 
 
 def test_disk_work_is_done_in_batches_without_input(tmp_path: Path) -> None:
@@ -177,6 +183,89 @@ def test_input_that_is_not_the_same_is_noticed(tmp_path: Path) -> None:
     node.run(task, [table([1, 2, 3], 0)] * 3)
     with pytest.raises(StateError, match="the input changed between two attempts"):
         node.run(task, [table([1, 2, 4], 0)] * 3)
+
+
+def test_rows_are_committed_before_a_few_results_leave(tmp_path: Path) -> None:
+    """So an attempt that dies before that has emitted nothing, and the next one may have other rows."""
+    node = Node(tmp_path, script(20, 1))
+    (task,) = node.tasks()
+    with pytest.MonkeyPatch.context() as patched:
+        patched.setattr(StateStore, "commit", _fail)
+        with pytest.raises(OSError, match="wanted"):
+            node.run(task, [table([1, 2, 3], 0)] * 3, results=1)
+    other = [table([1, 2, 4], 0)] * 3
+    assert len(node.run(task, other, results=1)) == 1
+    node.version = 1
+    assert len(node.tasks()) == 1, "the version is there, though the attempt was cut off at its first result"
+    assert files(tmp_path, "arrived-*") == []
+
+
+def _fail(*_: Any) -> bool:
+    raise OSError("a fault that is wanted")
+
+
+def test_results_that_left_before_the_commit_are_accounted_for(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """An attempt emits and dies. The next one has the same rows, or ends with an error before it emits or commits."""
+    monkeypatch.setattr(emission, "HELD_BYTES", 0)
+    node = Node(tmp_path, script(20, 3))
+    (task,) = node.tasks()
+    same = [table([1, 2, 3], 0)] * 3
+    assert len(node.run(task, same, results=1)) == 1
+    assert files(tmp_path, "arrived-*") == ["arrived-000000000001.json"] and files(tmp_path, "version-*") == []
+    for other in (table([1, 2, 4], 0), table([1, 2], 0), table([], 0)):
+        for held in (0, 1 << 20):
+            monkeypatch.setattr(emission, "HELD_BYTES", held)
+            with pytest.raises(
+                StateError, match=rf"other rows of 'b' \(3 rows, now {other.num_rows}\).*remove .*arrived-"
+            ):
+                node.run(task, [same[0], other, same[2]], results=1)
+    assert files(tmp_path, "version-*") == []
+    backwards = [each.take([2, 1, 0]) for each in same]
+    assert rows(pa.Table.from_batches(node.run(task, backwards))).total() == 3
+    node.version = 1
+    node.batch([table([], 0)] * 3)
+    assert files(tmp_path, "arrived-*") == []
+
+
+@pytest.mark.parametrize("first", ["announced", "committed"])
+def test_of_two_attempts_at_once_with_other_rows_one_does_not_emit(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, first: str
+) -> None:
+    """One emits early, the other commits first: either way it is noticed by the one that comes second."""
+    node = Node(tmp_path, script(20, 1))
+    (task,) = node.tasks()
+    one, other = [table([1, 2, 3], 0)] * 3, [table([1, 2, 4], 0)] * 3
+    emitted = []
+
+    def early() -> None:
+        with pytest.MonkeyPatch.context() as patched:
+            patched.setattr(emission, "HELD_BYTES", 0)
+            emitted.extend(node.run(task, one, results=1))
+
+    publish = Directory.publish
+
+    def between(self: Directory, name: str, *rest: Any) -> tuple[int, int]:
+        """Before another attempt's manifest is there, and after it has looked for what others say."""
+        if name.startswith("version-"):
+            monkeypatch.setattr(Directory, "publish", publish)
+            early()
+        return publish(self, name, *rest)
+
+    if first == "announced":
+        monkeypatch.setattr(Directory, "publish", between)
+        with pytest.raises(StateError, match="has emitted results"):
+            emitted.extend(node.run(task, other))
+        assert len(emitted) == 1
+    else:
+        assert rows(pa.Table.from_batches(node.run(task, other))).total() == 3
+        with pytest.raises(StateError, match="has emitted results"):
+            early()
+        assert emitted == []
+
+
+def files(root: Path, pattern: str) -> list[str]:
+    """Names in the directories of partitions."""
+    return sorted(path.name for path in root.glob(f"state/0/mjoin/partition-*/{pattern}"))
 
 
 def test_the_order_of_rows_does_not_matter_to_another_attempt(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

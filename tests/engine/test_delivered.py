@@ -132,6 +132,29 @@ def test_the_order_does_not_depend_on_how_rows_came(
     assert Counter(row["s"] for row in first) == Counter(table["s"].to_pylist())
 
 
+@examples(40)
+@given(st.lists(st.integers(0, 9), min_size=1, max_size=40), st.randoms(use_true_random=False), st.booleans())
+def test_what_was_brought_is_known_by_its_rows_alone(
+    tmp_path_factory: pytest.TempPathFactory, keys: list[int], chance: random.Random, spools: bool
+) -> None:
+    """Not by their order, or by files in between. A row more or another row is noticed, and so is a punctuation."""
+    table = rows_of(keys).set_column(2, "over", pa.array([i % 3 == 2 for i in range(len(keys))]))
+    spec = spec_of(table, **{"source.a.punctuation": "over"})
+
+    def brought(some: pa.Table) -> Any:
+        with pytest.MonkeyPatch.context() as patched:
+            patched.setattr(delivered, "SPOOL_BYTES", 100 if spools else 1 << 20)
+            return Delivered(task_of(spec, 0, 1), sent(spec, some, 1), tmp_path_factory.mktemp("some")).brought()
+
+    first = brought(table)
+    assert first == brought(table.take(chance.sample(range(len(keys)), len(keys))))
+    assert first[0][0] == len(keys) and first[1] == (0, 0)
+    chosen = chance.randrange(len(keys))
+    assert first != brought(pa.concat_tables([table, table.slice(chosen, 1)]))
+    others = [*keys[:chosen], keys[chosen] + 1, *keys[chosen + 1 :]]
+    assert first != brought(table.set_column(0, "k", pa.array(others, pa.int64())))
+
+
 @pytest.mark.parametrize("descending", [False, True])
 def test_an_ordered_input_comes_in_its_order_and_punctuations_come_last(descending: bool, tmp_path: Path) -> None:
     table = rows_of([3, 1, 2, 9, 1]).set_column(2, "over", pa.array([False, True, False, False, False]))

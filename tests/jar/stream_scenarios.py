@@ -268,7 +268,7 @@ def streams_under_a_limit_lose_nothing(spark: Any, root: Path) -> None:
 
 @on_classic
 def streams_in_a_foreach_batch(spark: Any, root: Path) -> None:
-    """Two actions give each the same rows; one that reads a part of a batch is an error, and not a gap."""
+    """Two actions give each the same rows, and so do those on a batch that is kept."""
     seen: list[tuple[Rows, Rows]] = []
 
     def twice(batch: Any, number: int) -> None:
@@ -290,12 +290,51 @@ def streams_in_a_foreach_batch(spark: Any, root: Path) -> None:
     join.start_with(join.load(spark).writeStream.foreachBatch(kept)).awaitTermination()
     assert sum((one for one, _ in seen), Rows()) == join.expected()
 
-    for name, act in (("take", lambda batch, _: batch.take(1)), ("nothing", lambda batch, _: None)):
+
+@on_both
+def streams_in_a_foreach_batch_that_reads_a_part(spark: Any, root: Path) -> None:
+    """What it leaves out is in the state all the same, and the last batch joins with it."""
+    for name in ("take", "nothing", "kept in part"):
         join = StreamJoin(root / name, options=LIMITED).fill(files=3)
+
+        def act(batch: Any, number: int, name: str = name, path: str = str(join.root / "last")) -> None:
+            if number == 2:
+                batch.write.parquet(path)
+            elif name == "take":
+                batch.take(1)
+            elif name == "kept in part":
+                batch.persist().take(1)
+                batch.unpersist()
+
         query = join.start_with(join.load(spark).writeStream.foreachBatch(act))
-        assert failure_of(query.awaitTermination) != "", f"{name}: rows were lost without a word"
-        again = failure_of(lambda join=join: join.run(spark))
-        assert "A foreachBatch has to read all rows of its DataFrame" in again, again
+        query.awaitTermination()
+        two = {alias: pa.concat_tables(tables[:2]) for alias, tables in join.tables.items()}
+        found = rows(spark.read.parquet(str(join.root / "last")).toArrow())
+        assert found == join.expected() - rows(duckdb_join(join.query, two)) and found, name
+        last = operators(query)[-1]
+        assert int(last["customMetrics"]["resultsTotal"]) == join.expected().total()
+
+
+@on_classic
+def streams_that_nobody_reads_fail_before_the_batch_is_done(spark: Any, root: Path) -> None:
+    """A task that runs because the sink has left it out fails: the query resumes with that batch."""
+    join = StreamJoin(root, options=LIMITED).fill(files=2)
+    broken = root / "broken"
+    broken.touch()
+
+    def checked(n: int) -> int:
+        if broken.exists():
+            raise OSError("a fault that the test wants")
+        return n
+
+    inputs = join.inputs(spark)
+    inputs["a"] = inputs["a"].withColumn("x", F.udf(checked, "bigint")("x"))
+    joined = spark_mjoin.join(inputs, join.query, partitions=3)
+    query = join.start_with(joined.writeStream.foreachBatch(lambda batch, number: None))
+    assert "a fault that the test wants" in failure_of(query.awaitTermination)
+    assert not list((root / "checkpoint" / "commits").glob("[0-9]*"))
+    broken.unlink()
+    assert join.collect(spark, joined) == join.expected()
 
 
 @on_classic

@@ -26,12 +26,15 @@ import org.apache.spark.sql.streaming.OutputMode;
 import org.apache.spark.sql.streaming.StateOperatorProgress;
 import org.apache.spark.sql.types.StructType;
 import org.apache.spark.sql.vectorized.ColumnarBatch;
+import org.apache.spark.util.CollectionAccumulator;
+import scala.Function1;
 import scala.Option;
 import scala.collection.Iterator;
 import scala.collection.immutable.List$;
 import scala.collection.immutable.List;
 import scala.collection.immutable.Seq;
 import scala.jdk.javaapi.CollectionConverters;
+import scala.runtime.BoxedUnit;
 
 /**
  * A join, as a stateful operator of a streaming query.
@@ -45,7 +48,10 @@ import scala.jdk.javaapi.CollectionConverters;
  * does.
  */
 public final class JoinExec extends StreamingGlobalLimitExec {
+  static final String END_OF_BATCH = "markMicroBatchEnd"; // of Spark's MicroBatchExecution
+
   private final JoinFunction function;
+  private transient JoinRDD running; // null before the execution
 
   /** For Spark too, which copies nodes by their constructors. */
   public JoinExec(
@@ -208,6 +214,23 @@ public final class JoinExec extends StreamingGlobalLimitExec {
 
   // --- execution
 
+  /**
+   * Spark goes through the plan of a batch when the sink has it, and before it records that the batch is done: it looks
+   * for watermarks. A function of {@code foreachBatch} may have left out partitions by then. Their tasks are run now,
+   * because nobody can ask for their input after that. An error ends the query, and it resumes with this batch.
+   */
+  @Override
+  public void foreach(Function1<SparkPlan, BoxedUnit> action) {
+    if (running != null && isEndOfBatch()) {
+      running.complete();
+    }
+    super.foreach(action);
+  }
+
+  private static boolean isEndOfBatch() {
+    return StackWalker.getInstance().walk(all -> all.anyMatch(frame -> frame.getMethodName().equals(END_OF_BATCH)));
+  }
+
   @Override
   public RDD<ColumnarBatch> doExecuteColumnar() {
     StatefulOperatorStateInfo info = getStateInfo();
@@ -224,22 +247,27 @@ public final class JoinExec extends StreamingGlobalLimitExec {
             ? Option.empty()
             : JobArtifactSet.getCurrentJobArtifactState().map(state -> state.uuid());
     Option<String> logged = Option.when(conf().pythonWorkerLoggingEnabled(), () -> session().sessionUUID());
-    return new JoinRDD(
-        input,
-        plans,
-        join.places(plans.length),
-        new JoinRDD.Task(
-            info,
-            function.udf().func(),
-            function.udf().resultId().id(),
-            join.pool(),
-            child().schema(),
-            (StructType) function.udf().dataType(),
-            ArrowWorker.Settings.of(conf(), artifacts, logged),
-            conf().stateStoreCommitValidationEnabled(),
-            join.reports(),
-            JoinMetrics.counted(CollectionConverters.asJava(metrics())),
-            pythonMetrics()));
+    CollectionAccumulator<Integer> ended = new CollectionAccumulator<>();
+    sparkContext().register(ended);
+    running =
+        new JoinRDD(
+            input,
+            plans,
+            join.places(plans.length),
+            new JoinRDD.Task(
+                info,
+                function.udf().func(),
+                function.udf().resultId().id(),
+                join.pool(),
+                child().schema(),
+                (StructType) function.udf().dataType(),
+                ArrowWorker.Settings.of(conf(), artifacts, logged),
+                conf().stateStoreCommitValidationEnabled(),
+                join.reports(),
+                ended,
+                JoinMetrics.counted(CollectionConverters.asJava(metrics())),
+                pythonMetrics()));
+    return running;
   }
 
   /** Spark puts the conversion to rows into the plan by itself; this is for callers that do not. */

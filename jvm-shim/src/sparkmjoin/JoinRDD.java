@@ -1,7 +1,9 @@
 package sparkmjoin;
 
 import java.io.Serializable;
+import java.util.ArrayList;
 import java.util.HashMap;
+import java.util.List;
 import java.util.Map;
 import org.apache.spark.Dependency;
 import org.apache.spark.NarrowDependency;
@@ -21,12 +23,15 @@ import org.apache.spark.sql.execution.streaming.state.StateStoreProviderId;
 import org.apache.spark.sql.types.StructType;
 import org.apache.spark.sql.vectorized.ColumnarBatch;
 import org.apache.spark.util.CollectionAccumulator;
+import org.slf4j.Logger;
+import org.slf4j.LoggerFactory;
 import scala.collection.AbstractIterator;
 import scala.collection.Iterator$;
 import scala.collection.Iterator;
 import scala.collection.immutable.Seq;
 import scala.reflect.ClassTag$;
 import scala.reflect.ClassTag;
+import scala.runtime.AbstractFunction1;
 
 /**
  * One batch of a join: a task for each partition, with input or without.
@@ -38,6 +43,7 @@ import scala.reflect.ClassTag;
  * <p>A task goes through all of its input, even when nobody wants the rest of its results: the state needs the rows.
  */
 final class JoinRDD extends RDD<ColumnarBatch> {
+  private static final Logger LOG = LoggerFactory.getLogger(JoinRDD.class);
   private static final ClassTag<ColumnarBatch> BATCHES = ClassTag$.MODULE$.apply(ColumnarBatch.class);
   private static final ClassTag<InternalRow> ROWS = ClassTag$.MODULE$.apply(InternalRow.class);
   private static final byte PLAN = -1; // in place of the number of an input
@@ -57,6 +63,7 @@ final class JoinRDD extends RDD<ColumnarBatch> {
       ArrowWorker.Settings settings,
       boolean validated,
       CollectionAccumulator<byte[]> reports,
+      CollectionAccumulator<Integer> ended,
       HashMap<String, SQLMetric> metrics,
       scala.collection.immutable.Map<String, SQLMetric> sizes)
       implements Serializable {}
@@ -142,6 +149,31 @@ final class JoinRDD extends RDD<ColumnarBatch> {
     return results;
   }
 
+  /** Run the tasks that have not come to their end in any job so far; nobody wants their results. */
+  void complete() {
+    List<Object> missing = new ArrayList<>();
+    for (int p = 0; p < task.info().numPartitions(); p++) {
+      if (!task.ended().value().contains(p)) {
+        missing.add(p);
+      }
+    }
+    if (!missing.isEmpty()) {
+      LOG.info("The sink has not read partitions {} of the join: their rows are taken in now", missing);
+      sparkContext().runJob(this, new Drain(), Seqs.of(missing.toArray()), ClassTag$.MODULE$.Boolean());
+    }
+  }
+
+  /** Goes through the results of a task. */
+  private static final class Drain extends AbstractFunction1<Iterator<ColumnarBatch>, Object> implements Serializable {
+    @Override
+    public Object apply(Iterator<ColumnarBatch> results) {
+      while (results.hasNext()) {
+        results.next();
+      }
+      return true;
+    }
+  }
+
   private static Iterator<InternalRow> first(Slot slot) {
     return Iterator$.MODULE$.single(new GenericInternalRow(new Object[] {slot.index(), PLAN, slot.plan()}));
   }
@@ -192,6 +224,7 @@ final class JoinRDD extends RDD<ColumnarBatch> {
 
     private void report() {
       StatefulOperatorStateInfo info = task.info();
+      task.ended().add(partition);
       if (task.validated()) { // so Spark sees it when a function of foreachBatch leaves out partitions
         String name = StateStoreId.DEFAULT_STORE_NAME();
         StateStoreId store = new StateStoreId(info.checkpointLocation(), info.operatorId(), partition, name);

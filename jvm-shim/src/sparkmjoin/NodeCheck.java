@@ -8,6 +8,8 @@ import java.util.Map;
 import org.apache.spark.sql.execution.SparkPlan;
 import org.apache.spark.sql.execution.streaming.operators.stateful.StatefulOperatorStateInfo;
 import org.apache.spark.sql.execution.streaming.operators.stateful.StreamingGlobalLimitExec;
+import org.apache.spark.sql.execution.streaming.runtime.MicroBatchExecution;
+import org.apache.spark.sql.execution.streaming.runtime.MicroBatchExecutionContext;
 import org.apache.spark.sql.execution.streaming.state.StateStoreCoordinatorRef;
 import org.apache.spark.sql.execution.streaming.state.StateStoreProviderId;
 import org.apache.spark.sql.streaming.StateOperatorProgress;
@@ -55,6 +57,12 @@ final class NodeCheck {
         StatefulOperatorStateInfo.class,
         String.class, java.util.UUID.class, long.class, long.class, int.class, option, option);
     need(missing, StateOperatorProgress.class, Map.class, "customMetrics");
+    need(
+        missing,
+        MicroBatchExecution.class,
+        void.class,
+        JoinExec.END_OF_BATCH,
+        MicroBatchExecutionContext.class);
     need(
         missing,
         StateStoreCoordinatorRef.class,
