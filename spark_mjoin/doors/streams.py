@@ -33,6 +33,7 @@ LIMITS = ("maxFilesPerTrigger", "maxBytesPerTrigger")  # of Spark's streams of f
 MOST_INPUTS = 10
 MOST_PARTITIONS = 16  # that are chosen without being asked for
 _DELAY = "spark.watermarkDelayMs"  # in the metadata of a column with a watermark
+_CASE = "spark.sql.caseSensitive"
 _ALIAS = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 
 
@@ -111,6 +112,7 @@ def join(
     is_streaming = len(tables) < len(streams)
     tables = tables if is_streaming else []
     _check_tables(streams, tables, options)
+    _check_session(spark)
     if len(streams) - len(tables) > 1:
         described = {alias: stream for alias, stream in streams.items() if alias not in tables}
         given = _given(described, query, on, options)
@@ -224,6 +226,14 @@ def _check_tables(streams: Mapping[str, Stream], tables: Sequence[str], options:
         raise OptionError(
             f"'{name}' has no effect: '{alone[0]}' is the only stream, so Spark joins it with the tables, and no rows "
             f"are kept. Leave '{name}' out"
+        )
+
+
+def _check_session(spark: Any) -> None:
+    if str(spark.conf.get(_CASE, "false")).lower() == "true":
+        raise OptionError(
+            f"'{_CASE}' is true, and the join does not tell names apart by case: it would take one column for another. "
+            f"Set it to false (spark.conf.set('{_CASE}', 'false')), and rename columns that differ by case only"
         )
 
 

@@ -80,6 +80,18 @@ def test_an_installation_without_the_jar_says_so(monkeypatch: pytest.MonkeyPatch
         assert spark_mjoin.enable(Session("4.3.0")) is False
 
 
+def test_a_join_of_streams_says_what_to_do_without_the_jar(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    with pytest.raises(
+        JarError, match=r'works with Spark 4.2 and 4.3, and this is Spark 4.4.0.* format\("mjoin"\)'
+    ) as e:
+        shim.install_node(Session("4.4.0"))
+    assert "stateLocation" not in str(e.value)
+    monkeypatch.setattr("spark_mjoin.doors.shim.JAR", tmp_path / "spark-mjoin.jar")
+    with pytest.raises(JarError, match=r'stateful operator of the jar.* JDK 17 .* format\("mjoin"\)') as e:
+        shim.install_node(Session("4.3.0"))
+    assert "stateLocation" not in str(e.value)
+
+
 def test_both_sides_claim_the_same_versions() -> None:
     java = (ROOT / "jvm-shim/src/sparkmjoin/SparkVersions.java").read_text()
     listed = ", ".join(f'"{version}"' for version in shim.SPARK_VERSIONS)
