@@ -1,5 +1,6 @@
-"""Joins streams of three kinds, all of which Spark reads: orders from its rate source, payments from JSON files with a
-transformation before the join, and shipments from CSV files. Spark evaluates everything but the join itself.
+"""Joins two streams and a table, all of which Spark reads: orders from its rate source, payments from JSON files with a
+transformation before the join, and products, a table that is loaded once. Spark evaluates everything but the join of
+the streams.
 """
 
 import json
@@ -17,40 +18,38 @@ spark.sparkContext.setLogLevel("ERROR")
 
 with tempfile.TemporaryDirectory() as root:
     (Path(root) / "payments").mkdir()
-    (Path(root) / "shipments").mkdir()
     for part in range(2):
         ids = range(part * 10, part * 10 + 10)
         paid = "".join(json.dumps({"order_id": i, "cents": 100 * i + 99}) + "\n" for i in ids)
         (Path(root) / "payments" / f"{part}.json").write_text(paid)
-        sent = "".join(f"{i},{'post' if i % 2 else 'courier'}\n" for i in ids)
-        (Path(root) / "shipments" / f"{part}.csv").write_text(sent)
 
     orders = spark.readStream.format("rate").option("rowsPerSecond", 50).load().where("value < 20")
+    orders = orders.selectExpr("value AS id", "value % 3 AS product", "timestamp")
     payments = spark.readStream.schema("order_id BIGINT, cents BIGINT").json(f"{root}/payments")
-    shipments = spark.readStream.schema("order_id BIGINT, carrier STRING").csv(f"{root}/shipments")
+    products = spark.createDataFrame([(0, "apple"), (1, "pear"), (2, "plum")], "id BIGINT, name STRING")
 
-    delivered = spark_mjoin.join(
+    paid_for = spark_mjoin.join(
         {
-            "orders": orders.select(F.col("value").alias("id"), "timestamp"),
+            "orders": orders,
             "payments": Stream(payments.withColumn("amount", F.col("cents") / 100), unique="order_id"),
-            "shipments": shipments,
+            "products": products,
         },
-        """SELECT o.id, p.amount, initcap(s.carrier) AS carrier
-           FROM orders o JOIN payments p  ON p.order_id = o.id
-                         JOIN shipments s ON s.order_id = o.id
+        """SELECT o.id, p.amount, initcap(t.name) AS product
+           FROM orders o JOIN payments p ON p.order_id = o.id
+                         JOIN products t ON t.id = o.product
            WHERE p.amount > 1""",
         partitions=2,
     )
     query = (
-        delivered.writeStream.format("memory")
-        .queryName("delivered")
+        paid_for.writeStream.format("memory")
+        .queryName("paid_for")
         .option("checkpointLocation", f"{root}/checkpoint")
         .start()
     )
-    while spark.table("delivered").count() < 19 and query.isActive:  # order 0 cost 99 cents
+    while spark.table("paid_for").count() < 19 and query.isActive:  # order 0 cost 99 cents
         query.awaitTermination(1)
-    spark.table("delivered").orderBy("id").show(5)
-    print(f"{spark.table('delivered').count()} orders are paid and sent")
+    spark.table("paid_for").orderBy("id").show(5)
+    print(f"{spark.table('paid_for').count()} orders are paid")
     query.stop()
 
 spark.stop()

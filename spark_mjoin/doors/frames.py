@@ -4,6 +4,7 @@
       ─> parcels (engine.exchange)                                       ── one row for many
       ─> unionAll, repartitionById(n, target)                            ── the shuffle
       ─> the join: columns `o.id`, `o.at`, `p.amount` …                  ── only those that are used after it
+      ─> Spark's joins with tables, if there are any beside streams      ── `doors.tables`
       ─> struct o, struct p                                              ── so that the query's own text finds them
       ─> where("o.at < p.at").select("o.id", "upper(p.name) AS n")
 
@@ -15,7 +16,7 @@ The functions that run in Spark's workers are made here and import the engine on
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import reduce
 from inspect import signature
@@ -23,7 +24,7 @@ from typing import Any
 
 import pyarrow as pa
 from pyspark.errors import PySparkException
-from pyspark.sql import Column, DataFrame
+from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 from pyspark.sql.pandas.types import from_arrow_schema, to_arrow_schema
 from pyspark.sql.types import StructType
@@ -31,11 +32,13 @@ from pyspark.sql.types import StructType
 from spark_mjoin.config import Options, SourceOptions
 from spark_mjoin.doors import worker
 from spark_mjoin.doors.node import Joining
+from spark_mjoin.doors.tables import Table, column, with_tables
 from spark_mjoin.driver.intake import Brought
 from spark_mjoin.driver.loading import fitting
 from spark_mjoin.driver.session import batch_tasks
 from spark_mjoin.errors import OptionError, QueryError
-from spark_mjoin.model import Call, Col, JoinSpec, OutputColumn, Settings
+from spark_mjoin.model import Call, Col, Expr, JoinSpec, OutputColumn, Settings
+from spark_mjoin.query.beside import Attached, Parted, part
 from spark_mjoin.query.division import DividedInput, Division, divide, divide_star
 from spark_mjoin.query.graph import spec_of
 from spark_mjoin.query.sql import Query
@@ -54,16 +57,17 @@ Function = Callable[[Iterable[pa.RecordBatch]], Iterator[pa.RecordBatch]]
 class JoinedFrames:
     """A join of DataFrames, checked and ready to be built."""
 
-    division: Division
-    prepared: tuple[DataFrame, ...]  # of each input, what the join needs of it
-    spec: JoinSpec
-    settings: Settings
+    division: Division  # of the whole query
+    prepared: tuple[DataFrame, ...]  # of each input but tables beside streams, what the join needs of it
+    tables: tuple[Table, ...]
+    joining: Joining | None  # what the engine joins; None where there is but one stream beside tables
 
     @staticmethod
-    def of(frames: Mapping[str, DataFrame], given: Mapping[str, str]) -> JoinedFrames:
-        """frames: by alias; given: the options of the join, as the format has them."""
+    def of(frames: Mapping[str, DataFrame], given: Mapping[str, str], tables: Collection[str]) -> JoinedFrames:
+        """frames: by alias; given: the options of the join, as the format has them; tables: those beside streams."""
         options = Options.parse(given)
-        aliases = [source.alias for source in options.sources]
+        described = {source.alias: source for source in options.sources}
+        aliases = sorted(frames)
         columns = [frames[alias].columns for alias in aliases]
         if options.query is not None:
             division = divide(options.query, aliases, columns)
@@ -72,22 +76,38 @@ class JoinedFrames:
         used = {input.source for input in division.inputs}
         for idle in (alias for number, alias in enumerate(aliases) if number not in used):
             raise OptionError(f"input '{idle}' is not in the query: join it, or leave it out")
-        inputs = [_Input(i, options.sources[i.source], frames[aliases[i.source]]) for i in division.inputs]
-        prepared = tuple(input.prepared() for input in inputs)
-        schemas = [_arrow_schema(input.divided.alias, frame) for input, frame in zip(inputs, prepared, strict=True)]
-        spec = spec_of(_engine_query(division, inputs), [input.described() for input in inputs], schemas)
-        return JoinedFrames(division, prepared, spec, fitting(spec, _settings(spec, options)))
+        inputs = []
+        for divided in division.inputs:
+            alias = aliases[divided.source]
+            inputs.append(_Input(divided, described.get(alias, SourceOptions(alias, "table", ())), frames[alias]))
+        attached = [n for n, divided in enumerate(division.inputs) if aliases[divided.source] in tables]
+        if not attached:
+            prepared, joining = _of_engine(division, inputs, (), options)
+            return JoinedFrames(division, prepared, (), joining)
+        parted = part(division, _equalities(division, inputs), attached)
+        division = _with_keys(division, inputs, parted)
+        inputs = [replace(input, divided=d) for input, d in zip(inputs, division.inputs, strict=True)]
+        found = tuple(_table(inputs, each) for each in parted.tables)
+        streams = [inputs[n] for n in parted.streams]
+        if len(streams) == 1:
+            return JoinedFrames(division, (_flat(streams[0]),), found, None)
+        prepared, joining = _of_engine(parted.of_streams(division), streams, parted.implied, options)
+        return JoinedFrames(division, prepared, found, joining)
 
     def dataframe(self, is_streaming: bool) -> DataFrame:
-        parcels = [_sent(self.spec, number, self.settings, frame) for number, frame in enumerate(self.prepared)]
+        if self.joining is None:
+            return self._after(self.prepared[0])
+        spec, settings = self.joining.spec, self.joining.settings
+        parcels = [_sent(spec, number, settings, frame) for number, frame in enumerate(self.prepared)]
         divided = reduce(lambda some, more: some.unionAll(more), parcels)
-        divided = divided.repartitionById(self.settings.partitions, "target")
-        function = _joining(self.spec, self.settings, is_streaming)
-        return self._after(divided.mapInArrow(function, from_arrow_schema(self.spec.schema, prefer_timestamp_ntz=True)))
+        divided = divided.repartitionById(settings.partitions, "target")
+        function = _joining(spec, settings, is_streaming)
+        return self._after(divided.mapInArrow(function, from_arrow_schema(spec.schema, prefer_timestamp_ntz=True)))
 
     def _after(self, joined: DataFrame) -> DataFrame:
+        joined = with_tables(joined, self.tables)
         structs = [
-            F.struct(*[_column(_joined_name(i.alias, c)).alias(c) for c in i.payload]).alias(i.alias)
+            F.struct(*[column(_joined_name(i.alias, c)).alias(c) for c in i.payload]).alias(i.alias)
             for i in self.division.inputs
             if i.payload
         ]
@@ -129,14 +149,14 @@ class _Input:
         frame = frame.alias(self.divided.alias)
         for text in self.divided.filters:
             passes = F.expr(text)
-            frame = frame.where(passes if promised.punctuation is None else passes | _column(MARK))
-        chosen = [_column(name) for name in self.frame.columns if name in self._needed()]
+            frame = frame.where(passes if promised.punctuation is None else passes | column(MARK))
+        chosen = [column(name) for name in self.frame.columns if name in self._needed()]
         made = [
             F.expr(key.text).alias(name)
             for key, name in zip(self.divided.keys, self.keys, strict=True)
             if key.column is None
         ]
-        return frame.select(*chosen, *made, *([_column(MARK)] if promised.punctuation is not None else []))
+        return frame.select(*chosen, *made, *([column(MARK)] if promised.punctuation is not None else []))
 
     def _needed(self) -> set[str]:
         """The columns of the input that the join needs as they are."""
@@ -163,6 +183,18 @@ class _Input:
         return replace(self.options, alias=self.divided.alias, format="stream", options=texts, promised=promised)
 
 
+def _of_engine(
+    division: Division, inputs: Sequence[_Input], implied: Sequence[Expr], options: Options
+) -> tuple[tuple[DataFrame, ...], Joining]:
+    """What the engine gets, and the join that it does. implied: equalities that the division does not have."""
+    prepared = tuple(input.prepared() for input in inputs)
+    schemas = [_arrow_schema(input.divided.alias, frame) for input, frame in zip(inputs, prepared, strict=True)]
+    query = _engine_query(division, inputs)
+    query = replace(query, conjuncts=(*query.conjuncts, *implied))
+    spec = spec_of(query, [input.described() for input in inputs], schemas)
+    return prepared, Joining(spec, fitting(spec, _settings(spec, options)))
+
+
 def _engine_query(division: Division, inputs: Sequence[_Input]) -> Query:
     """The join that the engine does: equalities of columns, and out come the columns that are used after it."""
     keys = [input.keys for input in inputs]
@@ -174,6 +206,44 @@ def _engine_query(division: Division, inputs: Sequence[_Input]) -> Query:
         output = [OutputColumn(_joined_name(division.inputs[0].alias, keys[0][0]), Col(0, keys[0][0]))]
     named = tuple((input.alias, number) for number, input in enumerate(division.inputs))
     return Query(named, tuple(conjuncts), tuple(output))
+
+
+# --- tables beside streams -------------------------------------------------------------------------------------------
+
+
+def _equalities(division: Division, inputs: Sequence[_Input]) -> JoinSpec:
+    """What the equalities of all inputs mean; QueryError where they have none. It is about keys alone."""
+    query = replace(_engine_query(division, inputs), output=())
+    schemas, plain = [], []
+    for input in inputs:
+        keys = input.prepared().select(*[column(name) for name in dict.fromkeys(input.keys)])
+        schemas.append(_arrow_schema(input.divided.alias, keys))
+        plain.append(SourceOptions(input.divided.alias, "stream", ()))
+    return spec_of(query, plain, schemas)
+
+
+def _with_keys(division: Division, inputs: Sequence[_Input], parted: Parted) -> Division:
+    """The same, but streams keep the keys that tables are joined by until then."""
+    kept = []
+    for number, divided in enumerate(division.inputs):
+        keys = [inputs[number].keys[key] for key in parted.keys_with_tables(number)]
+        is_stream = number in parted.streams
+        kept.append(replace(divided, payload=tuple(dict.fromkeys([*divided.payload, *(keys if is_stream else [])]))))
+    return replace(division, inputs=tuple(kept))
+
+
+def _table(inputs: Sequence[_Input], attached: Attached) -> Table:
+    sides = [
+        [_joined_name(inputs[input].divided.alias, inputs[input].keys[key]) for input, key in equality]
+        for equality in attached.equalities
+    ]
+    return Table(_flat(inputs[attached.input]), tuple((before, own) for before, own in sides))
+
+
+def _flat(input: _Input) -> DataFrame:
+    """An input that the engine does not join, with columns of the names that the engine would give them."""
+    frame = input.prepared()
+    return frame.toDF(*[_joined_name(input.divided.alias, name) for name in frame.columns])
 
 
 def _settings(spec: JoinSpec, options: Options) -> Settings:
@@ -205,11 +275,6 @@ def _arrow_schema(alias: str, frame: DataFrame) -> pa.Schema:
 
 def _joined_name(alias: str, column: str) -> str:
     return f"{alias}.{column}"
-
-
-def _column(name: str) -> Column:
-    """A column by its very name, whatever is in it."""
-    return F.col("`" + name.replace("`", "``") + "`")
 
 
 # --- what runs in Spark's workers ------------------------------------------------------------------------------------

@@ -47,12 +47,7 @@ def enable(spark: Any, *, fast_checkpoints: bool | None = None) -> bool:
     Returns whether the jar is there. Without it, `enable` logs a warning, and everything works as before. A Spark
     version that the jar does not support raises a JarError.
     """
-    version = str(spark.version)
-    if ".".join(version.split(".")[:2]) not in SPARK_VERSIONS:
-        raise JarError(
-            f"the jar of spark_mjoin works with Spark {' and '.join(SPARK_VERSIONS)}, and this is Spark {version}: use "
-            "one of these, or do without the jar: set option 'stateLocation'"
-        )
+    _check_version(spark, "or do without the jar: set option 'stateLocation'")
     try:
         path = jar_path()
     except JarError as e:
@@ -73,13 +68,25 @@ def enable(spark: Any, *, fast_checkpoints: bool | None = None) -> bool:
 def install_node(spark: Any) -> None:
     """Let a session plan joins of streams as stateful operators. Adds the jar, if that was not done here before."""
     if spark not in _WITH_NODE:
-        if not enable(spark):
+        _check_version(spark, 'or join files with format("mjoin"), which needs no jar; join takes tables without it')
+        if not JAR.exists():
             raise JarError(
-                "a join of streams is a stateful operator of the jar, and this installation has none. Install a JDK 17 "
-                "and build the package again; tables can be joined without it"
+                f"a join of streams is a stateful operator of the jar, and this installation has none ({JAR}): the "
+                "package was built without a JDK. Install a JDK 17 and build it again (pip install, or `make install` "
+                'in a checkout), or join files with format("mjoin"), which needs no jar; join takes tables without it'
             )
+        enable(spark)
         spark.read.format("mjoin-node").load().schema  # noqa: B018 - asking for the schema installs it
         _WITH_NODE.add(spark)
+
+
+def _check_version(spark: Any, remedy: str) -> None:
+    version = str(spark.version)
+    if ".".join(version.split(".")[:2]) not in SPARK_VERSIONS:
+        raise JarError(
+            f"the jar of spark_mjoin works with Spark {' and '.join(SPARK_VERSIONS)}, and this is Spark {version}: use "
+            f"one of these, {remedy}"
+        )
 
 
 def plain_path(path: str) -> str:

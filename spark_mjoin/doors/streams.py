@@ -10,6 +10,7 @@ and every function works that Spark has, in its session's time zone and ANSI mod
 
 To Spark a streaming join is a stateful operator of the jar's, with the number of the batch as version of its state
 (`doors.node`). If all inputs are tables, the result is one too: it is an ordinary mapInArrow then, and needs no jar.
+Tables beside streams are joined by Spark with what the streams give (`doors.tables`).
 
 `doors.frames` has what Spark does before and after; this module has the call.
 """
@@ -32,6 +33,7 @@ LIMITS = ("maxFilesPerTrigger", "maxBytesPerTrigger")  # of Spark's streams of f
 MOST_INPUTS = 10
 MOST_PARTITIONS = 16  # that are chosen without being asked for
 _DELAY = "spark.watermarkDelayMs"  # in the metadata of a column with a watermark
+_CASE = "spark.sql.caseSensitive"
 _ALIAS = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 
 
@@ -91,7 +93,8 @@ def join(
     """The inner join of two to ten DataFrames, by alias, as one DataFrame.
 
     `query` is a SELECT over the aliases; or `on` has the columns that all of them share. With streams the result is a
-    stream, and needs the jar, which is added to the session if it is not there. With tables alone it is a table.
+    stream, and needs the jar, which is added to the session if it is not there. With tables alone it is a table. Tables
+    beside streams are loaded once.
 
         joined = spark_mjoin.join(
             {"orders": orders, "payments": payments},
@@ -104,12 +107,20 @@ def join(
     from spark_mjoin.doors.frames import JoinedFrames
 
     streams = _streams(inputs)
-    first = next(iter(streams.values())).df
-    spark, is_streaming = first.sparkSession, first.isStreaming
-    given = _given(streams, query, on, options)
-    given.setdefault("partitions", str(_default_partitions(spark)))
-    joined = JoinedFrames.of({alias: stream.df for alias, stream in streams.items()}, given)
-    if is_streaming:
+    spark = next(iter(streams.values())).df.sparkSession
+    tables = [alias for alias, stream in streams.items() if not stream.df.isStreaming]
+    is_streaming = len(tables) < len(streams)
+    tables = tables if is_streaming else []
+    _check_tables(streams, tables, options)
+    _check_session(spark)
+    if len(streams) - len(tables) > 1:
+        described = {alias: stream for alias, stream in streams.items() if alias not in tables}
+        given = _given(described, query, on, options)
+        given.setdefault("partitions", str(_default_partitions(spark)))
+    else:
+        given = _given(streams, query, on, {})
+    joined = JoinedFrames.of({alias: stream.df for alias, stream in streams.items()}, given, tables)
+    if joined.joining is not None and is_streaming:
         shim.install_node(spark)
     return joined.dataframe(is_streaming)
 
@@ -118,7 +129,7 @@ def load(spark: SparkSession, options: Mapping[str, str], *, streaming: bool = T
     """The join that options of `format("mjoin")` describe, with sources that Spark reads itself.
 
     `source.<alias>.format`, `.path`, `.schema` and whatever the source knows go to `spark.readStream`, or with
-    `streaming=False` to `spark.read`; the rest is as in `join`.
+    `source.<alias>.static` = 'true' or `streaming=False` to `spark.read`; the rest is as in `join`.
     """
     from spark_mjoin.config.options import split_options
 
@@ -126,10 +137,10 @@ def load(spark: SparkSession, options: Mapping[str, str], *, streaming: bool = T
     names = {name.lower(): name for name in (*JoinOptions.__annotations__, *LIMITS, "query", "on")}
     given: Any = {names.get(name, name): value for name, value in top.items()}
     limits = {name: given.pop(name) for name in LIMITS if name in given}
-    inputs = {
-        alias: _read(spark, alias, {**limits, **of_source} if streaming else of_source, streaming)
-        for alias, of_source in per_source.items()
-    }
+    inputs = {}
+    for alias, of_source in per_source.items():
+        is_stream = not _is_static(alias, of_source) and streaming
+        inputs[alias] = _read(spark, alias, {**limits, **of_source} if is_stream else of_source, is_stream)
     query, on = given.pop("query", None), given.pop("on", None)
     return join(inputs, query, on=on, **given)
 
@@ -150,6 +161,14 @@ def _read(spark: SparkSession, alias: str, given: Mapping[str, str], streaming: 
     if schema is not None:
         reader = reader.schema(schema)
     return Stream(reader.options(**rest).load(), **described)  # type: ignore[arg-type]
+
+
+def _is_static(alias: str, options: dict[str, str]) -> bool:
+    """Whether a source is a table, also beside streams. The option is taken out of the others."""
+    given = (_taken(options, "static") or "false").lower()
+    if given not in ("true", "false"):
+        raise OptionError(f"option 'source.{alias}.static': '{given}' is neither 'true' nor 'false'")
+    return given == "true"
 
 
 def _taken(options: dict[str, str], name: str) -> str | None:
@@ -187,13 +206,35 @@ def _streams(inputs: Mapping[str, DataFrame | Stream]) -> dict[str, Stream]:
                 "'unique', 'ordered' or punctuations, or read the source with format(\"mjoin\")"
             )
         streams[alias.lower()] = stream
-    tables = [alias for alias, stream in streams.items() if not stream.df.isStreaming]
-    if tables and len(tables) < len(streams):
-        raise OptionError(
-            f"{listed(tables)}: no stream, beside inputs that are. Read it as a stream (spark.readStream), or join it "
-            "with the result: joined.join(table, …)"
-        )
     return streams
+
+
+def _check_tables(streams: Mapping[str, Stream], tables: Sequence[str], options: JoinOptions) -> None:
+    """A table beside streams has no state, and neither has a single stream beside tables: no options are about it."""
+    given = {
+        alias: [each.name for each in fields(stream) if each.name != "df" and getattr(stream, each.name) is not None]
+        for alias, stream in streams.items()
+    }
+    for alias in tables:
+        for name in given[alias]:
+            raise OptionError(
+                f"'{name}' of input '{alias}': it is a table beside streams, of which the join keeps no rows. Leave "
+                f"'{name}' out, or read '{alias}' as a stream (spark.readStream)"
+            )
+    alone = [alias for alias in streams if alias not in tables]
+    for name in [*given[alone[0]], *options] if tables and len(alone) == 1 else ():
+        raise OptionError(
+            f"'{name}' has no effect: '{alone[0]}' is the only stream, so Spark joins it with the tables, and no rows "
+            f"are kept. Leave '{name}' out"
+        )
+
+
+def _check_session(spark: Any) -> None:
+    if str(spark.conf.get(_CASE, "false")).lower() == "true":
+        raise OptionError(
+            f"'{_CASE}' is true, and the join does not tell names apart by case: it would take one column for another. "
+            f"Set it to false (spark.conf.set('{_CASE}', 'false')), and rename columns that differ by case only"
+        )
 
 
 def _given(

@@ -38,6 +38,9 @@ class Intake(Protocol):
     def ranges(self, start: Positions, end: Positions, logs: Sequence[SourceLog]) -> dict[str, list[Range]]:
         """The rows between two positions of each source that tasks have to read."""
 
+    def delivering(self, moved: Sequence[str], before: Mapping[str, int]) -> Sequence[str]:
+        """The sources that are not idle. moved: with new positions; before: rows of each in the batch before."""
+
     def behind(self, positions: Positions, logs: Sequence[SourceLog]) -> list[int]:
         """How much is known to be there after the positions, in units of each source; empty where that is not known."""
 
@@ -66,6 +69,10 @@ class Brought:
 
     def ranges(self, start: Positions, end: Positions, logs: Sequence[SourceLog]) -> dict[str, list[Range]]:
         return {}
+
+    def delivering(self, moved: Sequence[str], before: Mapping[str, int]) -> Sequence[str]:
+        """As in the batch before, because positions say nothing."""
+        return [alias for alias, rows in before.items() if rows]
 
     def behind(self, positions: Positions, logs: Sequence[SourceLog]) -> list[int]:
         return []
@@ -100,6 +107,9 @@ class Reading:
             alias: source.plan(start[alias], end[alias], log)
             for (alias, source), log in zip(self._sources.items(), logs, strict=True)
         }
+
+    def delivering(self, moved: Sequence[str], before: Mapping[str, int]) -> Sequence[str]:
+        return moved
 
     def behind(self, positions: Positions, logs: Sequence[SourceLog]) -> list[int]:
         return [

@@ -188,6 +188,12 @@ class Session:
             self._asked = start
             return self._following(start, positions)
 
+    def has_work(self, start: Point) -> bool:
+        """Whether there is a next batch though nothing arrives. This is no look at the sources."""
+        self._open(start)
+        self._asked = start
+        return self._following(start, start.positions) is not start
+
     def accept(self, start: Point, positions: dict[str, Position]) -> Point:
         """Where the next batch leads, which takes sources to some positions, and by which plan. There is one anyway."""
         with self.pace.looking():
@@ -278,7 +284,9 @@ class Session:
     def _expiry(self, before: Plan, committed: Committed, moved: Sequence[str]) -> Expiry:
         """What is late in the next batch."""
         spec, settings = self.spec, self.settings
-        self.pace.delivers(moved)
+        rows = rows_in(m.taken for m in committed.found) or [0] * len(spec.inputs)
+        last = {spec.sources[i.source].alias: n for i, n in zip(spec.inputs, rows, strict=True)}
+        self.pace.delivers(self._intake.delivering(moved, last))
         marks = before.expiry.watermarks if before.expiry is not None else (None,) * len(spec.inputs)
         if committed.of_all:
             silent = self.pace.silent(settings.idle_seconds)

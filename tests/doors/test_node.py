@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 from pyspark.sql.streaming.datasource import ReadAllAvailable
 
 from spark_mjoin.doors.node import KEPT_PLANS, Joining, NodePlanner
+from spark_mjoin.driver.clock import SYSTEM, Clock
 from spark_mjoin.driver.loading import load
 from spark_mjoin.engine import batch, cache, delivered, emission
 from spark_mjoin.engine.delivered import Delivered
@@ -20,6 +21,7 @@ from spark_mjoin.engine.exchange import Sender
 from spark_mjoin.errors import StateError
 from spark_mjoin.state.directory import Directory
 from spark_mjoin.state.store import StateStore
+from tests.clock import SetClock
 from tests.examples import examples
 from tests.harness import Rows, duckdb_join, rows, scripted
 
@@ -30,6 +32,8 @@ OK, CRASH, TORN, PARTLY, TWICE = "ok", "crash", "torn", "partly", "twice"
 class Node:
     """A node of a query, with what Spark and the jar do around it."""
 
+    clock: Clock = SYSTEM
+
     def __init__(self, root: Path, scripts: dict[str, list[pa.Table]], **options: str) -> None:
         self.root, self.scripts, self.options = root, scripts, options
         self.version = 0
@@ -38,7 +42,7 @@ class Node:
     def restart(self, **options: str) -> None:
         self.options |= options
         cache.of_worker().clear()
-        self.planner = NodePlanner(Joining(*load(scripted(self.scripts, QUERY, **self.options))))
+        self.planner = NodePlanner(Joining(*load(scripted(self.scripts, QUERY, **self.options))), self.clock)
 
     def point(self, version: int, **more: Any) -> dict[str, Any]:
         return {"state": str(self.root / "state" / "0"), "queryId": "some-query", "version": version, **more}
@@ -307,3 +311,39 @@ def test_the_state_can_be_elsewhere(tmp_path: Path) -> None:
     node = Node(tmp_path, scripts, stateLocation=str(tmp_path / "elsewhere"))
     assert whole(node) == expected(scripts)
     assert (tmp_path / "elsewhere" / "some-query-0" / "meaning.json").exists() and not (tmp_path / "state").exists()
+
+
+class Timed(Node):
+    """With a clock that the test sets."""
+
+    def __init__(self, root: Path, scripts: dict[str, list[pa.Table]], **options: str) -> None:
+        self.clock: SetClock = SetClock()
+        super().__init__(root, scripts, **options)
+
+
+def test_an_input_without_rows_is_idle_though_others_have_some(tmp_path: Path) -> None:
+    """Spark does not say which inputs have rows before the batch runs: the batch before says it."""
+    timed = {
+        alias: [of.append_column("at", of["n"].cast(pa.timestamp("us", "UTC"))) for of in tables]
+        for alias, tables in script(10, 6).items()
+    }
+    options = {f"source.{alias}.timestamp": "at" for alias in "abc"}
+    options |= {f"source.{alias}.watermark": "0 seconds" for alias in "abc"}
+    node = Timed(tmp_path, timed, window="1 second", idleTimeout="50 seconds", **options)
+    found = []
+    for number, (a, b, c) in enumerate(zip(*timed.values(), strict=True)):
+        node.batch([a, b if number == 0 else None, c])
+        node.clock.pass_by(20)
+        found.append(node.tasks()[0].ledger.plan.expiry.watermarks)
+    assert [b for _, b, _ in found[:3]] == [9, 9, 9]
+    assert [b for _, b, _ in found[3:]] == [a for a, *_ in found[3:]] == [39, 49, 59]
+
+
+def test_fractions_are_told_in_thousandths(tmp_path: Path) -> None:
+    """Spark's progress has whole numbers only."""
+    node = Node(tmp_path, script(10, 1))
+    whole(node)
+    told = node.metrics()
+    assert (
+        told["estimatedRecallPermille"] == told["completenessPermille"] == told["aAdmittedFractionPermille"] == "1000"
+    )

@@ -1,6 +1,8 @@
 """A query on the driver, without Spark and with a clock that the test sets."""
 
+import uuid
 from dataclasses import replace
+from itertools import chain
 from pathlib import Path
 
 import pyarrow as pa
@@ -10,8 +12,12 @@ from spark_mjoin.doors import worker
 from spark_mjoin.driver import watermarks
 from spark_mjoin.driver.clock import IDLE_SECONDS, SYSTEM, Clock
 from spark_mjoin.driver.committed import Committed
+from spark_mjoin.driver.intake import Brought
 from spark_mjoin.driver.loading import load
 from spark_mjoin.driver.session import Point, Session, batch_tasks
+from spark_mjoin.engine import batch, cache
+from spark_mjoin.engine.delivered import Delivered
+from spark_mjoin.engine.exchange import Sender
 from spark_mjoin.errors import OptionError
 from spark_mjoin.plan import Plan
 from spark_mjoin.state.manifest import Manifest
@@ -194,3 +200,22 @@ def test_a_query_that_waits_for_rows_reads_no_manifests(tmp_path: Path) -> None:
     again = session({"a": [table(5)], "b": [table(5)]}, tmp_path, memory="1m")
     again.committed = noted  # type: ignore[method-assign]
     assert again.next(end) is end and len(reads) <= 2, "with a budget: once for a look"
+
+
+def test_what_is_brought_has_arrived_since_the_batch_before(tmp_path: Path) -> None:
+    """A question whether there is something to do is no look at the sources."""
+    spec, settings = load(scripted({"a": [table(10)], "b": [table(10)]}, TWO, overflow="shed"))
+    clock, brought = SetClock(), Brought(spec)
+    current = Session(spec, replace(settings, state_location=str(tmp_path)), clock, brought)
+    point = current.initial()
+    for _ in range(3):
+        end = current.accept(point, brought.after(point.positions))
+        for task in current.tasks(point, end):
+            rows = table(10).select(["k", "n"]).to_batches()
+            parcels = chain.from_iterable(Sender(spec, number, task.routing).parcels(rows) for number in range(2))
+            running = batch.run(task, Delivered(task, parcels, tmp_path), uuid.uuid4().hex, cache.of_worker())
+            assert sum(found.num_rows for found in running)
+        point = end
+        clock.pass_by(30)
+        assert not current.has_work(point)
+    assert current.pace.load.rates == pytest.approx([10 / 30] * 2)

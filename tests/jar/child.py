@@ -15,6 +15,7 @@ from typing import Any
 import spark_mjoin
 from tests.jar.scenarios import SCENARIOS
 from tests.jar.stream_scenarios import STREAMS
+from tests.jar.table_scenarios import TABLES
 from tests.spark.driver import CONF
 
 MODES = {  # how the session is made -> its master
@@ -60,7 +61,7 @@ def main(mode: str, root: Path, names: list[str]) -> None:
         directory.mkdir()
         started = time.monotonic()
         try:
-            (SCENARIOS | STREAMS)[name].run(spark, directory)
+            (SCENARIOS | STREAMS | TABLES)[name].run(spark, directory)
             outcome[name] = None
         except Exception:  # noqa: BLE001 - the parent shows it
             outcome[name] = traceback.format_exc()

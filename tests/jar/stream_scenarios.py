@@ -375,6 +375,5 @@ def streams_are_checked_when_join_is_called(spark: Any, root: Path) -> None:
     assert "Did you mean 'memory'" in said(both, f"SELECT a.x {on}", memori="1m")
     assert "'clustered' of input 'a'" in said({"a": Stream(a, clustered="k"), "b": b}, f"SELECT a.x {on}")
     assert "two to 10 inputs" in said({"a": a}, "SELECT 1")
-    assert "no stream" in said({"a": a, "b": spark.range(3)}, "SELECT a.x FROM a JOIN b ON a.k = b.id")
     assert "is not in the query" in said({**both, "c": a}, f"SELECT a.x {on}")
     assert issubclass(QueryError, MJoinError) and issubclass(OptionError, MJoinError)

@@ -13,11 +13,12 @@ from spark_mjoin.doors import shim
 from spark_mjoin.errors import JarError
 from tests.jar.scenarios import SCENARIOS
 from tests.jar.stream_scenarios import STREAMS
+from tests.jar.table_scenarios import TABLES
 from tests.spark.processes import run_with_children
 
 ROOT = Path(__file__).parents[2]
 FAULTS = ROOT / "tests" / "spark" / "faults"
-ALL = {"format": SCENARIOS, "streams": STREAMS}
+ALL = {"format": SCENARIOS, "streams": STREAMS | TABLES}
 CASES = [(door, mode, name) for door, all in ALL.items() for name, s in all.items() for mode in s.modes]
 
 Outcome = Callable[[str, str], dict[str, str | None]]
@@ -77,6 +78,18 @@ def test_an_installation_without_the_jar_says_so(monkeypatch: pytest.MonkeyPatch
         spark_mjoin.jar_path()
     with pytest.warns(UserWarning, match="JDK 17"):
         assert spark_mjoin.enable(Session("4.3.0")) is False
+
+
+def test_a_join_of_streams_says_what_to_do_without_the_jar(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    with pytest.raises(
+        JarError, match=r'works with Spark 4.2 and 4.3, and this is Spark 4.4.0.* format\("mjoin"\)'
+    ) as e:
+        shim.install_node(Session("4.4.0"))
+    assert "stateLocation" not in str(e.value)
+    monkeypatch.setattr("spark_mjoin.doors.shim.JAR", tmp_path / "spark-mjoin.jar")
+    with pytest.raises(JarError, match=r'stateful operator of the jar.* JDK 17 .* format\("mjoin"\)') as e:
+        shim.install_node(Session("4.3.0"))
+    assert "stateLocation" not in str(e.value)
 
 
 def test_both_sides_claim_the_same_versions() -> None:
