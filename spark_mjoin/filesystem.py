@@ -10,16 +10,19 @@ count. A relative path begins in the working directory of the driver, and has no
 `./in:1` a name with a colon.
 
 A plain path or `file:` location is local. pyarrow's own file systems (s3, gs, hdfs, ...) open any other, and fsspec
-where pyarrow has none for the scheme. Hadoop's names of object stores (s3a, s3n) are understood.
+where pyarrow has none for the scheme. Hadoop's names of object stores (s3a, s3n) are understood. pyarrow takes the
+endpoint, the region and the credentials of S3 from the environment, and credentials from files and roles as well.
 
 Not covered: `fs.defaultFS`. A plain path is local even where Hadoop's configuration says otherwise.
 """
 
 from __future__ import annotations
 
+import importlib.util
 import os
 import posixpath
 import re
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -142,3 +145,30 @@ def absolute(location: str) -> str:
 
 def is_local(fs: Any) -> bool:
     return isinstance(fs, pafs.LocalFileSystem)
+
+
+def shows_whole_objects(fs: Any) -> bool:
+    """Whether a file that is being written is not seen before it is complete."""
+    return isinstance(fs, getattr(pafs, "S3FileSystem", ()))
+
+
+def conditional_creator(location: str, fs: Any) -> Callable[[str, bytes], bool] | None:
+    """A function that writes an object of S3 unless there is one by that path, and returns whether it has.
+
+    pyarrow has none, s3fs has. None where that is not installed, or where the location has credentials of its own.
+    """
+    authority = split(location)[1]
+    if importlib.util.find_spec("s3fs") is None or authority is None or "@" in authority:
+        return None
+    import s3fs
+
+    store = s3fs.S3FileSystem(client_kwargs={"region_name": fs.region})
+
+    def create(path: str, contents: bytes) -> bool:
+        try:
+            store.pipe_file(path, contents, mode="create")
+        except FileExistsError:
+            return False
+        return True
+
+    return create

@@ -1,10 +1,19 @@
 """A directory of immutable files, with the one operation that the store's correctness rests on: atomic publication.
 
-A file is written under a name that nobody reads (`.tmp-...`) and then renamed; readers see it whole or not at all. The
-first publication of a name wins; a later one is discarded. On a local disk that is a hard link, and exact. Elsewhere it
-is a look followed by a move, and two attempts that look at the same time both move: the last wins then. Two attempts at
-a name say the same, but not in the same bytes: manifests name segments of their own attempt. Whoever goes on from what
-it has published must therefore ask `exact` first (see store.py).
+Readers see a file whole or not at all, and the first publication of a name wins; a later one is discarded.
+
+    a local disk    written as `.tmp-...`, then a hard link      exact
+    S3, with s3fs   one put, on condition that nothing is there  exact
+    S3, without     a look, then one put                         two that look at the same time: the last wins
+    elsewhere       `.tmp-...`, then a look and a move           the same
+
+S3 shows an object when all of it is there, so nothing has to be written under another name first. A store may ignore
+the condition of a put. So the first conditional put of a process to a bucket is tried a second time, and must fail.
+
+A name that has its attempt in it belongs to that attempt alone: no look is needed, and none is made on S3.
+
+Two attempts at a name say the same, but not in the same bytes: manifests name segments of their own attempt. Whoever
+goes on from what it has published must therefore ask `exact` first (see store.py).
 
 What cannot be written is an error that names the file, and leaves nothing behind.
 
@@ -13,6 +22,7 @@ Not covered: locking, listing consistency of object stores that have none.
 
 from __future__ import annotations
 
+import io
 import logging
 import os
 import zlib
@@ -34,6 +44,7 @@ TEMPORARY = ".tmp-"
 PIECE_BYTES = 1 << 20
 
 _WITHOUT_LINKS: set[str] = set()  # directories in which this process has published without a hard link
+_CONDITIONAL: dict[str, bool] = {}  # buckets to which this process has put on condition -> whether they heed it
 
 
 class ChecksumStream:
@@ -41,6 +52,7 @@ class ChecksumStream:
 
     def __init__(self, sink: Any) -> None:
         self._sink = sink
+        self.copy: Callable[[Any], object] | None = None  # gets what passes, too
         self.crc32 = 0
         self.size = 0
         self.closed = False
@@ -49,6 +61,8 @@ class ChecksumStream:
         self.crc32 = zlib.crc32(data, self.crc32)
         self.size += len(data)
         self._sink.write(data)
+        if self.copy is not None:
+            self.copy(data)
         return len(data)
 
     def tell(self) -> int:
@@ -75,11 +89,19 @@ class Directory:
         self.location = public_value(location)  # for people
         self._fs, self._path = filesystem.resolve(location)
         self._local = filesystem.is_local(self._fs)
+        self._bucket = self._path.partition("/")[0] if filesystem.shows_whole_objects(self._fs) else None
+        self._creator = None if self._bucket is None else filesystem.conditional_creator(location, self._fs)
 
     @property
     def exact(self) -> bool:
         """Whether of two attempts that publish a name at the same time surely the first wins, as far as is known."""
+        if self._bucket is not None:
+            return self._creator is not None and _CONDITIONAL.get(self._bucket, True)
         return self._local and self._path not in _WITHOUT_LINKS
+
+    @property
+    def is_local(self) -> bool:
+        return self._local
 
     def child(self, name: str) -> Directory:
         """A directory in this one, by a name of our own."""
@@ -115,13 +137,18 @@ class Directory:
         with self._fs.open_input_file(self.path(name)) as file:
             return bytes(file.read())
 
-    def checksum(self, name: str) -> tuple[int, int]:
-        """The size and the CRC-32 of a file, read piece by piece; FileNotFoundError when it is not there."""
+    def checksum(self, name: str, copy: Callable[[bytes], object] | None = None) -> tuple[int, int]:
+        """The size and the CRC-32 of a file, read piece by piece; FileNotFoundError when it is not there.
+
+        copy: gets the pieces, if it is given.
+        """
         size = crc32 = 0
         with self._fs.open_input_stream(self.path(name)) as file:
             while piece := file.read(PIECE_BYTES):
                 size += len(piece)
                 crc32 = zlib.crc32(piece, crc32)
+                if copy is not None:
+                    copy(piece)
         return size, crc32
 
     def map(self, name: str) -> pa.Buffer:
@@ -134,6 +161,9 @@ class Directory:
 
     def publish(self, name: str, attempt: str, write: Callable[[ChecksumStream], object]) -> tuple[int, int]:
         """Write a file and make it visible under `name`, unless it is there already; returns its size and CRC-32."""
+        if self._bucket is not None:
+            with self._writing(self.path(name)):
+                return self._put_own(name, write) if attempt in name else self._put_first(name, write)
         temporary = TEMPORARY + (name if attempt in name else f"{attempt}-{name}")  # no other attempt's either way
         with self._writing(self.path(name)):
             try:
@@ -149,6 +179,40 @@ class Directory:
                 with suppress(OSError):
                     self._fs.delete_file(self.path(temporary))
                 raise
+        return stream.size, stream.crc32
+
+    def _put_own(self, name: str, write: Callable[[ChecksumStream], object]) -> tuple[int, int]:
+        """Put an object whose name nobody else uses. What is there when it fails is not whole, and is removed."""
+        try:
+            with self._fs.open_output_stream(self.path(name)) as sink:
+                stream = ChecksumStream(sink)
+                write(stream)
+        except BaseException:
+            with suppress(OSError):
+                self._fs.delete_file(self.path(name))
+            raise
+        return stream.size, stream.crc32
+
+    def _put_first(self, name: str, write: Callable[[ChecksumStream], object]) -> tuple[int, int]:
+        """Put an object whose name others use too, unless it is there. It is made before: nobody sees a part of it."""
+        assert self._bucket is not None
+        made = io.BytesIO()
+        stream = ChecksumStream(made)
+        write(stream)
+        if self.exact:
+            assert self._creator is not None
+            first = self._creator(self.path(name), made.getvalue())
+            if first and self._bucket not in _CONDITIONAL:
+                _CONDITIONAL[self._bucket] = not self._creator(self.path(name), made.getvalue())
+                if not _CONDITIONAL[self._bucket]:
+                    log.warning("%s ignores If-None-Match: of two attempts at once the last one wins", self.location)
+        else:
+            first = not self.exists(name)
+            if first:
+                with self._fs.open_output_stream(self.path(name)) as sink:
+                    sink.write(made.getvalue())
+        if not first:
+            log.info("%s is published already; this attempt's copy is dropped", self.path(name))
         return stream.size, stream.crc32
 
     def sync(self) -> None:

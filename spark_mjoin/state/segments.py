@@ -7,6 +7,8 @@ Small segments are merged: `FAN_OUT` neighbours of one level become one segment 
 `LARGE_BYTES`, so the number of files stays logarithmic in the number of versions and each row is rewritten a few times
 at the most.
 
+Where the state is not on this host, a segment is read from its copy here, if there is one (`host_cache`).
+
 Not covered: which rows go into which file (`stored`).
 """
 
@@ -14,6 +16,7 @@ from __future__ import annotations
 
 from collections import OrderedDict
 from collections.abc import Container, Iterable, Iterator
+from contextlib import contextmanager
 from itertools import pairwise
 from typing import Any
 
@@ -27,6 +30,7 @@ from spark_mjoin.state import columns
 from spark_mjoin.state.buckets import BUCKETS, of_hashes
 from spark_mjoin.state.columns import hash_array
 from spark_mjoin.state.directory import ChecksumStream, Directory
+from spark_mjoin.state.host_cache import HostCache
 from spark_mjoin.state.manifest import Segment
 from spark_mjoin.state.table import ARRIVED, Table
 
@@ -46,6 +50,7 @@ class Segments:
 
     def __init__(self, directory: Directory, compression: str | None = None) -> None:
         self._directory, self._compression = directory, compression
+        self._copies = None if directory.is_local else HostCache.of_host()
         self._checked: set[str] = set()  # segments that were read and found whole
         self._open: OrderedDict[str, tuple[int, pa.ipc.RecordBatchFileReader]] = OrderedDict()  # with their bytes
         self._open_bytes = 0
@@ -98,19 +103,36 @@ class Segments:
         return reader
 
     def _mapped(self, segment: Segment) -> pa.ipc.RecordBatchFileReader:
-        path = self._directory.path(segment.name)
         try:
-            if segment.name not in self._checked:
-                size, crc32 = self._directory.checksum(segment.name)
-                if (size, crc32) != (segment.bytes, segment.crc32):
-                    raise StateError(
-                        f"state file {path} is damaged: {size} bytes with CRC {crc32:08x}, expected "
-                        f"{segment.bytes} with {segment.crc32:08x}; restore it, or start with a new checkpoint"
-                    )
-                self._checked.add(segment.name)
-            return pa.ipc.open_file(self._directory.map(segment.name))
+            return pa.ipc.open_file(self._contents(segment))
         except FileNotFoundError:
+            path = self._directory.path(segment.name)
             raise StateError(f"state file {path} is missing; restore it, or start with a new checkpoint") from None
+
+    def _contents(self, segment: Segment) -> pa.Buffer:
+        """The bytes of a segment: of the file itself, or where the state is not on this host of its copy here."""
+        name, known = segment.name, segment.name in self._checked
+        if self._copies is None:
+            if not known:
+                self._check(segment, *self._directory.checksum(name))
+            return self._directory.map(name)
+        path = self._directory.path(name)
+        found = self._copies.find(path, segment.bytes, None if known else segment.crc32)
+        if found is None:
+            with self._copies.copying(path) as copy:
+                self._check(segment, *self._directory.checksum(name, copy.write))
+            found = self._copies.find(path, segment.bytes, None)
+        self._checked.add(name)
+        return self._directory.map(name) if found is None else found
+
+    def _check(self, segment: Segment, size: int, crc32: int) -> None:
+        """StateError unless a segment has the bytes that its manifest says."""
+        if (size, crc32) != (segment.bytes, segment.crc32):
+            raise StateError(
+                f"state file {self._directory.path(segment.name)} is damaged: {size} bytes with CRC {crc32:08x}, "
+                f"expected {segment.bytes} with {segment.crc32:08x}; restore it, or start with a new checkpoint"
+            )
+        self._checked.add(segment.name)
 
     def records(self, segments: Iterable[Segment], start: int) -> Iterator[pa.RecordBatch]:
         """The records of some neighbouring segments from number `start` on."""
@@ -155,6 +177,7 @@ class Segments:
 
         def write(stream: ChecksumStream) -> None:
             with (
+                self._copied(name, stream),
                 pa.BufferedOutputStream(pa.PythonFile(stream, mode="w"), WRITE_BYTES) as buffered,
                 pa.ipc.new_file(buffered, schema, options=options) as writer,
             ):
@@ -163,6 +186,16 @@ class Segments:
                     writer.write_batch(batch)
 
         return (*self._directory.publish(name, attempt, write), clusters)
+
+    @contextmanager
+    def _copied(self, name: str, stream: ChecksumStream) -> Iterator[None]:
+        """While a segment is written to the store, let this host have a copy, where the store is elsewhere."""
+        if self._copies is None:
+            yield
+            return
+        with self._copies.copying(self._directory.path(name)) as copy:
+            stream.copy = copy.write
+            yield
 
 
 def label(of: OperatorSpec, member: int) -> str:

@@ -10,7 +10,7 @@ import shlex
 import subprocess
 import sys
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
 
 import spark_mjoin
@@ -50,6 +50,7 @@ class Request:
     stock: bool = False  # checkpoints and workers as Spark has them unless a test says otherwise, which takes longer
     restarts: int = 0  # after a failure, in the same session
     streams: bool = False  # whether Spark reads the sources (spark_mjoin.load)
+    conf: dict[str, str] = field(default_factory=dict)  # settings besides those of all tests
 
 
 def launch(request: Request, path: Path, environment: Mapping[str, str] | None = None) -> subprocess.Popen[str]:
@@ -71,7 +72,7 @@ def main(request: Request) -> int:
     from pyspark.sql import SparkSession
 
     builder = SparkSession.builder.master(request.master)
-    for name, value in CONF.items():
+    for name, value in (CONF | request.conf).items():
         if not (request.stock and name in CHEAPER):
             builder = builder.config(name, value)
     spark = builder.getOrCreate()

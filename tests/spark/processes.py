@@ -82,14 +82,14 @@ class Driver:
 
     def wait_for_batches(self, count: int) -> bool:
         """Wait until so many batches are committed; False when the query ended before."""
-        commits = self.join.checkpoint / "commits"
-
-        def there() -> bool:
-            found = [p for p in commits.glob("*") if p.name.isdigit()] if commits.exists() else []
-            return len(found) >= count or self._process.poll() is not None
-
-        wait_until(there, f"no {count} batches are committed")
+        wait_until(
+            lambda: self.batches() >= count or self._process.poll() is not None, f"no {count} batches are committed"
+        )
         return self._process.poll() is None
+
+    def batches(self) -> int:
+        """How many batches are committed."""
+        return sum(path.name.isdigit() for path in (self.join.checkpoint / "commits").glob("*"))
 
     def kill(self, kind: str) -> int:
         """kill -9 of the `driver`, the `jvm`, the `planner` or the `workers`; how many processes that were."""
@@ -155,7 +155,7 @@ def run_with_children(command: Sequence[str], log: Path, environment: Mapping[st
                 os.killpg(child.pid, signal.SIGKILL)
 
 
-def wait_until(done: Callable[[], bool], otherwise: str, seconds: float = 120, every: float = 0.02) -> None:
+def wait_until(done: Callable[[], bool], otherwise: str, seconds: float = 180, every: float = 0.02) -> None:
     deadline = time.monotonic() + seconds
     while not done():
         assert time.monotonic() < deadline, otherwise
