@@ -138,9 +138,9 @@ def child(letter: str, kind: str, data: str) -> None:
         joined = _frame(spark, dataset, KINDS[kind])
         writer = joined.writeStream.format("noop").option("checkpointLocation", str(directory / "checkpoint"))
         with peak_memory() if said.strip() == "memory" else _Nothing() as memory:
-            before, started = _cpu(), time.perf_counter()
+            before, started = processor_seconds(), time.perf_counter()
             writer.trigger(availableNow=True).start().awaitTermination()
-            seconds, cpu = time.perf_counter() - started, _cpu() - before
+            seconds, cpu = time.perf_counter() - started, processor_seconds() - before
         shutil.rmtree(directory, ignore_errors=True)
         peaks = {name: getattr(memory, name) for name in ("peak_bytes", "jvm_bytes", "other_bytes")}
         print("TURN", json.dumps({"seconds": seconds, "cpu": cpu, **peaks}), flush=True)
@@ -170,7 +170,7 @@ class _Nothing:
         return None
 
 
-def _cpu() -> float:
+def processor_seconds() -> float:
     """The processor's time of all processes below this one so far, in seconds."""
     me = psutil.Process()
     found = [me.cpu_times(), *(p.cpu_times() for p in me.children(recursive=True) if p.is_running())]

@@ -55,7 +55,9 @@ def send(
     """Rows of an input as parcels for the partitions of a join."""
     from spark_mjoin.engine.exchange import Sender
 
+    tune_connections()
     yield from Sender(spec, input, Routing(partitions), whole).parcels(batches)
+    freeze_gc()
 
 
 def join(parcels: Iterable[pa.RecordBatch], tasks: Sequence[PartitionTask] | None) -> Iterator[pa.RecordBatch]:
