@@ -339,11 +339,14 @@ def test_an_input_without_rows_is_idle_though_others_have_some(tmp_path: Path) -
     assert [b for _, b, _ in found[3:]] == [a for a, *_ in found[3:]] == [39, 49, 59]
 
 
-def test_fractions_are_told_in_thousandths(tmp_path: Path) -> None:
+def test_fractions_are_shown_in_thousandths(tmp_path: Path) -> None:
     """Spark's progress has whole numbers only."""
     node = Node(tmp_path, script(10, 1))
     whole(node)
-    told = node.metrics()
+    shown = node.metrics()
     assert (
-        told["estimatedRecallPermille"] == told["completenessPermille"] == told["aAdmittedFractionPermille"] == "1000"
+        shown["estimatedRecallPermille"]
+        == shown["completenessPermille"]
+        == shown["aAdmittedFractionPermille"]
+        == "1000"
     )
