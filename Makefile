@@ -47,6 +47,7 @@ test: $(STAMP) jar ## lint, types and all tests: what CI runs
 
 fuzz: $(STAMP) ## the generated tests with many more cases each; SPARK_MJOIN_EXAMPLES says how many times as many
 	SPARK_MJOIN_EXAMPLES=$${SPARK_MJOIN_EXAMPLES:-5} $(BIN)/python -m pytest -n 2 tests/oracle tests/driver tests/query tests/engine tests/kernel
+	SPARK_MJOIN_EXAMPLES=$${SPARK_MJOIN_EXAMPLES:-5} $(BIN)/python -m pytest tests/jar -k streams_oracle
 
 test-matrix: $(STAMP) jar ## the tests on Spark with each version that is claimed, and that others are refused
 	@test -x $(OLDEST)/bin/python || $(PYTHON) -m venv $(OLDEST)

@@ -27,7 +27,16 @@ from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 from pyspark.sql.pandas.types import from_arrow_schema, to_arrow_schema
-from pyspark.sql.types import StructType
+from pyspark.sql.types import (
+    ArrayType,
+    DataType,
+    GeographyType,
+    GeometryType,
+    MapType,
+    StructType,
+    UserDefinedType,
+    VariantType,
+)
 
 from spark_mjoin.config import Options, SourceOptions
 from spark_mjoin.doors import worker
@@ -264,13 +273,24 @@ def _arrow_schema(alias: str, frame: DataFrame) -> pa.Schema:
             f"query: column '{field.name}' of input '{alias}' is {field.dataType.simpleString()}, which the join "
             "cannot keep. Leave it out of the query, or CAST it to another type before the join"
         )
-        if " collate " in field.dataType.simpleString().lower():
+        if " collate " in field.dataType.simpleString().lower() or not _comes_back(field.dataType):
             raise refusal  # the engine compares strings by their bytes
         try:
             fields += canonical_schema(to_arrow_schema(StructType([field]), **zone))
         except (PySparkException, TypeError) as e:
             raise refusal from e
     return pa.schema(fields)
+
+
+def _comes_back(dtype: DataType) -> bool:
+    """Whether Arrow has the type itself. Of some it has the parts: a VARIANT would come out of the join as a struct."""
+    if isinstance(dtype, ArrayType):
+        return _comes_back(dtype.elementType)
+    if isinstance(dtype, MapType):
+        return _comes_back(dtype.keyType) and _comes_back(dtype.valueType)
+    if isinstance(dtype, StructType):
+        return all(_comes_back(field.dataType) for field in dtype)
+    return not isinstance(dtype, VariantType | UserDefinedType | GeographyType | GeometryType)
 
 
 def _joined_name(alias: str, column: str) -> str:

@@ -242,6 +242,12 @@ def _given(
 ) -> dict[str, str]:
     """The same as options of the format."""
     for name in options:
+        if name.lower() == "emitpunctuations":
+            raise OptionError(
+                "'emitPunctuations' is refused: behind the join Spark evaluates conditions and the SELECT list, to "
+                "which a punctuation is no row, and it may put rows into another order. Leave it out, or read the "
+                'sources with format("mjoin")'
+            )
         if name not in JoinOptions.__annotations__:
             known = list(JoinOptions.__annotations__)
             raise OptionError(f"unknown option '{name}'.{nearest(name, known)} Options are: {listed(known)}")

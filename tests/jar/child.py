@@ -13,6 +13,8 @@ from pathlib import Path
 from typing import Any
 
 import spark_mjoin
+from tests.jar.engine_scenarios import ENGINE
+from tests.jar.oracle_scenarios import ORACLES
 from tests.jar.scenarios import SCENARIOS
 from tests.jar.stream_scenarios import STREAMS
 from tests.jar.table_scenarios import TABLES
@@ -61,7 +63,7 @@ def main(mode: str, root: Path, names: list[str]) -> None:
         directory.mkdir()
         started = time.monotonic()
         try:
-            (SCENARIOS | STREAMS | TABLES)[name].run(spark, directory)
+            (SCENARIOS | STREAMS | TABLES | ENGINE | ORACLES)[name].run(spark, directory)
             outcome[name] = None
         except Exception:  # noqa: BLE001 - the parent shows it
             outcome[name] = traceback.format_exc()

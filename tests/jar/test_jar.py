@@ -11,6 +11,9 @@ import pytest
 import spark_mjoin
 from spark_mjoin.doors import shim
 from spark_mjoin.errors import JarError
+from tests.examples import FACTOR
+from tests.jar.engine_scenarios import ENGINE
+from tests.jar.oracle_scenarios import ORACLES
 from tests.jar.scenarios import SCENARIOS
 from tests.jar.stream_scenarios import STREAMS
 from tests.jar.table_scenarios import TABLES
@@ -18,7 +21,12 @@ from tests.spark.processes import run_with_children
 
 ROOT = Path(__file__).parents[2]
 FAULTS = ROOT / "tests" / "spark" / "faults"
-ALL = {"format": SCENARIOS, "streams": STREAMS | TABLES}
+ALL = {
+    "format": SCENARIOS,
+    "streams": STREAMS,
+    "tables": TABLES | ENGINE,
+    "oracle": ORACLES,
+}  # each in a session of its own
 CASES = [(door, mode, name) for door, all in ALL.items() for name, s in all.items() for mode in s.modes]
 
 Outcome = Callable[[str, str], dict[str, str | None]]
@@ -51,7 +59,7 @@ def run(mode: str, names: list[str], root: Path) -> dict[str, str | None]:
 
 
 @pytest.mark.skipif(not shim.JAR.exists(), reason="the jar is not built: there is no JDK")
-@pytest.mark.timeout(420)
+@pytest.mark.timeout(420 * max(1, FACTOR))
 @pytest.mark.parametrize(("door", "mode", "scenario"), CASES)
 def test_with_the_jar(door: str, mode: str, scenario: str, outcome: Outcome) -> None:
     found = outcome(door, mode)
