@@ -115,11 +115,11 @@ def streams_shed_and_do_so_again_after_a_restart(spark: Any, root: Path) -> None
     assert all(one == of[0] for of in seen.values() for one in of)
     found, all_of_them = sum((of[0] for of in seen.values()), Rows()), join.expected()
     assert found < all_of_them and found
-    told = [o["customMetrics"] for q in (first, query) for o in operators(q)]
-    assert sum(int(each["rowsShed"]) for each in told) > 0
-    assert int(told[-1]["resultsTotal"]) == found.total()
-    assert min(int(each["estimatedRecallPermille"]) for each in told) < 1000
-    assert min(int(each["aAdmittedFractionPermille"]) for each in told) < 1000
+    shown = [o["customMetrics"] for q in (first, query) for o in operators(q)]
+    assert sum(int(each["rowsShed"]) for each in shown) > 0
+    assert int(shown[-1]["resultsTotal"]) == found.total()
+    assert min(int(each["estimatedRecallPermille"]) for each in shown) < 1000
+    assert min(int(each["aAdmittedFractionPermille"]) for each in shown) < 1000
 
 
 @on_classic
