@@ -174,6 +174,20 @@ def test_a_disk_that_is_full_is_no_error(store: Directory, monkeypatch: pytest.M
     assert sum_of(store, segment) == 499_500
 
 
+def test_copies_are_with_temporary_files_unless_a_variable_says_otherwise(
+    store: Directory, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "temporary").mkdir()
+    monkeypatch.setattr("tempfile.tempdir", str(tmp_path / "temporary"))
+    monkeypatch.delenv("SPARK_MJOIN_CACHE")
+    written(store, "rows-1-attempt.arrow")
+    (place,) = (tmp_path / "temporary").iterdir()
+    assert place.name == f"spark-mjoin-{os.getuid()}" and place.stat().st_mode & 0o777 == 0o700
+    assert len(list(place.iterdir())) == 1
+    monkeypatch.setenv("SPARK_MJOIN_CACHE", "")
+    assert HostCache.of_host() is None
+
+
 def test_a_size_that_is_none_is_refused(store: Directory, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("SPARK_MJOIN_CACHE_SIZE", "much")
     with pytest.raises(OptionError, match=r"SPARK_MJOIN_CACHE_SIZE.*'much' is not a size"):
