@@ -19,6 +19,7 @@ if "TMPDIR" not in os.environ and MEMORY.is_dir() and shutil.disk_usage(MEMORY).
     os.environ["TMPDIR"] = tempfile.tempdir = str(MEMORY)
 
 os.environ["PYTHONPATH"] = python_path()
+os.environ["SPARK_MJOIN_CACHE"] = ""  # no copies that outlive tests, except where a test says where
 os.environ["PYSPARK_PYTHON"] = os.environ["PYSPARK_DRIVER_PYTHON"] = sys.executable
 
 

@@ -48,11 +48,24 @@ class HostCache:
 
     @staticmethod
     def of_host() -> HostCache | None:
-        """The cache that the environment describes; None where it says that there is none."""
-        default = os.path.join(tempfile.gettempdir(), f"spark-mjoin-{os.getuid()}")
+        """The cache that the environment describes; None where it says that there is none, or where there can be none.
+
+        In a directory that all users share, one of this name may be somebody else's. Its copies are not to be trusted.
+        """
+        user = os.getuid() if hasattr(os, "getuid") else 0
+        default = os.path.join(tempfile.gettempdir(), f"spark-mjoin-{user}")
         place = os.environ.get(PLACE, default)
         size = parse_bytes(os.environ.get(SIZE, DEFAULT_SIZE), SIZE)
-        return HostCache(Path(place), size) if place else None
+        if not place:
+            return None
+        try:
+            os.makedirs(place, mode=0o700, exist_ok=True)
+            if place == default and os.lstat(place).st_uid != user:
+                raise PermissionError("it belongs to another user")
+        except OSError as e:
+            log.warning("no copies of segments in %s (%s): the store is read instead", place, e)
+            return None
+        return HostCache(Path(place), size)
 
     def find(self, path: str, size: int, crc32: int | None) -> pa.Buffer | None:
         """The copy of a segment, mapped, if it is here and whole.
@@ -103,7 +116,6 @@ class HostCache:
     def _begin(self) -> IO[bytes] | None:
         """A new file for a copy; None where there can be none."""
         try:
-            self._directory.mkdir(mode=0o700, parents=True, exist_ok=True)
             return tempfile.NamedTemporaryFile(prefix=f"{TEMPORARY}{os.getpid()}-", dir=self._directory, delete=False)
         except OSError as e:
             log.warning("no copies of segments in %s (%s): the store is read instead", self._directory, e)
@@ -163,6 +175,8 @@ def _writer(path: Path) -> int | None:
 
 
 def _is_dead(process: int) -> bool:
+    if os.name != "posix":
+        return False  # nobody can ask
     try:
         os.kill(process, 0)
     except ProcessLookupError:

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import psutil
 import pyarrow as pa
 from pyspark.sql import functions as F
 
@@ -16,7 +17,7 @@ import spark_mjoin
 from spark_mjoin import Stream
 from spark_mjoin.errors import MJoinError, OptionError, QueryError
 from tests.harness import Rows, duckdb_join, rows
-from tests.jar.scenarios import BOTH, CLASSIC, Scenario, scenario
+from tests.jar.scenarios import BOTH, CLASSIC, Scenario, command, scenario, wait_for_executors, wait_until
 from tests.spark.joins import CHAIN, STAR, FileJoin, arrivals
 
 STREAMS: dict[str, Scenario] = {}
@@ -353,6 +354,56 @@ def streams_advance_in_batches_without_data(spark: Any, root: Path) -> None:
     query = join.start_with(counted.writeStream.format("parquet").option("path", str(root / "sink")))
     query.awaitTermination()
     assert query.exception() is None
+
+
+# --- placement -------------------------------------------------------------------------------------------------------
+
+
+def hits(query: Any) -> list[int]:
+    """Of each batch with input, how many partitions found their state in the memory of their workers."""
+    reported = {
+        p["batchId"]: o for p, o in zip(query.recentProgress, operators(query), strict=True) if p["numInputRows"]
+    }
+    return [int(o["customMetrics"]["stateCacheHits"]) for o in reported.values()]
+
+
+@on_classic
+def streams_find_their_state_in_their_workers(spark: Any, root: Path) -> None:
+    """Of two queries at once, with three partitions each on two cores."""
+    joins = [StreamJoin(root / name, options=LIMITED).fill(files=4) for name in ("one", "two")]
+    queries = [join.start_with(join.load(spark).writeStream.format("noop")) for join in joins]
+    for query in queries:
+        query.awaitTermination()
+        assert hits(query) == [0, 3, 3, 3]
+
+
+@scenario("local-cluster", of=STREAMS)
+def streams_move_when_an_executor_dies_and_find_their_state_again(spark: Any, root: Path) -> None:
+    join = StreamJoin(root, options={**LIMITED, "partitions": "4"}).fill(files=4)
+
+    def all_came_out() -> bool:
+        found = operators(query)
+        return bool(found) and int(found[-1]["customMetrics"]["resultsTotal"]) == join.expected().total()
+
+    wait_for_executors(2)
+    writer = join.load(spark).writeStream.format("parquet").option("path", str(root / "sink"))
+    query = join.start_with(writer, processingTime="50 milliseconds")
+    wait_until(all_came_out, query, seconds=120)
+    assert hits(query) == [0, 4, 4, 4]
+
+    victims = [p for p in psutil.Process().children(recursive=True) if "CoarseGrainedExecutorBackend" in command(p)]
+    assert len(victims) == 2
+    victims[0].kill()
+    join.fill(files=1)
+    wait_until(all_came_out, query, seconds=120)
+    wait_for_executors(2)
+    join.fill(files=4)
+    wait_until(all_came_out, query, seconds=120)
+    query.stop()
+    assert rows(spark.read.parquet(str(root / "sink")).toArrow()) == join.expected()
+    found = hits(query)
+    assert found[4] == 2, f"the two partitions of the executor that lives had their state: {found}"
+    assert found[-1] == 4, f"all have it again: {found}"
 
 
 # --- refusals --------------------------------------------------------------------------------------------------------

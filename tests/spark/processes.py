@@ -70,9 +70,12 @@ class Driver:
         wait_until(lambda: not self.processes(), "a process outlives the driver", every=0.2)
         return code
 
-    def run_until_it_ends(self, most_starts: int) -> None:
-        """Wait, and start again after each death by kill -9, until it ends by itself; that must be a good end."""
-        while (code := self.wait()) == -signal.SIGKILL and self.starts < most_starts:
+    def run_until_it_ends(self, most_starts: int, seconds: float = 150) -> None:
+        """Wait, and start again after each death by kill -9, until it ends by itself; that must be a good end.
+
+        seconds: for each start.
+        """
+        while (code := self.wait(seconds)) == -signal.SIGKILL and self.starts < most_starts:
             self.start()
         assert code == 0, self.errors()[-3000:]
 

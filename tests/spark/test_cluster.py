@@ -42,7 +42,7 @@ def oracle_a_cluster_loses_an_executor_a_worker_and_the_driver(tmp_path: Path) -
         assert driver.results() == join.expected()
 
 
-@pytest.mark.timeout(600)
+@pytest.mark.timeout(900)
 def oracle_state_is_on_an_object_store(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Two executors; the checkpoint is on this machine. Workers die in the middle of puts, and once everything does."""
     faults = [
@@ -57,9 +57,9 @@ def oracle_state_is_on_an_object_store(tmp_path: Path, monkeypatch: pytest.Monke
             monkeypatch.setenv(name, value)
         monkeypatch.setenv("SPARK_MJOIN_CACHE", str(tmp_path / "copies"))
         join = FileJoin(tmp_path, options={**OPTIONS, "memory": "40k", "stateLocation": store.location("state")})
-        join.fill(files=6)
+        join.fill(files=5)
         with Driver(join, faults, streams=True, master="local-cluster[2,2,1024]", conf=EXECUTORS) as driver:
-            driver.run_until_it_ends(most_starts=2)
+            driver.run_until_it_ends(most_starts=2, seconds=400)
             assert driver.starts == 2
             assert driver.missed() == []
             assert driver.results() == join.expected()

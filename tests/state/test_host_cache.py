@@ -113,6 +113,7 @@ def test_what_is_damaged_in_the_store_is_an_error_and_no_copy(store: Directory, 
 def test_who_is_killed_while_copying_leaves_no_copy(tmp_path: Path) -> None:
     """And what is left goes when the next one writes; a copy that a living process writes stays."""
     place = tmp_path / "copies"
+    place.mkdir()
     code = f"""
 import os, signal
 from pathlib import Path
@@ -136,6 +137,7 @@ with HostCache(Path({str(place)!r}), 1 << 20).copying("a") as copy:
 
 
 def test_what_was_not_used_for_the_longest_time_is_evicted(tmp_path: Path) -> None:
+    (tmp_path / "copies").mkdir()
     found = HostCache(tmp_path / "copies", 2500)
 
     def copy(name: str) -> None:
@@ -172,6 +174,24 @@ def test_a_disk_that_is_full_is_no_error(store: Directory, monkeypatch: pytest.M
     monkeypatch.setattr(Path, "unlink", lambda *_: None)  # nobody removes /dev/full
     segment = written(store, "rows-1-attempt.arrow")
     assert sum_of(store, segment) == 499_500
+
+
+def test_copies_are_with_temporary_files_unless_a_variable_says_otherwise(
+    store: Directory, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "temporary").mkdir()
+    monkeypatch.setattr("tempfile.tempdir", str(tmp_path / "temporary"))
+    monkeypatch.delenv("SPARK_MJOIN_CACHE")
+    written(store, "rows-1-attempt.arrow")
+    (place,) = (tmp_path / "temporary").iterdir()
+    assert place.name == f"spark-mjoin-{os.getuid()}" and place.stat().st_mode & 0o777 == 0o700
+    assert len(list(place.iterdir())) == 1
+    other = os.getuid() + 1
+    place.rename(place.with_name(f"spark-mjoin-{other}"))
+    monkeypatch.setattr(os, "getuid", lambda: other)
+    assert HostCache.of_host() is None, "somebody else has made it"
+    monkeypatch.setenv("SPARK_MJOIN_CACHE", "")
+    assert HostCache.of_host() is None
 
 
 def test_a_size_that_is_none_is_refused(store: Directory, monkeypatch: pytest.MonkeyPatch) -> None:
