@@ -19,6 +19,7 @@ from spark_mjoin.engine.delivered import Delivered
 from spark_mjoin.engine.exchange import Sender
 from spark_mjoin.errors import StateError
 from tests.examples import examples
+from tests.feeds import brought_to
 from tests.harness import Rows, duckdb_join, rows, scripted
 
 QUERY = "SELECT a.k, a.n AS an, b.n AS bn, c.n AS cn FROM a JOIN b ON a.k = b.k JOIN c ON c.k = b.k"
@@ -51,7 +52,7 @@ class Node:
         for number, (of, table) in enumerate(zip(task.spec.inputs, input, strict=True)):
             if table is not None:
                 sent = Sender(task.spec, number, task.routing).parcels(table.select(list(of.columns)).to_batches())
-                parcels += [parcel for parcel in sent if parcel["target"][0].as_py() == task.partition]
+                parcels += brought_to(task.partition, sent)
         random.shuffle(parcels)
         directory = self.root / uuid.uuid4().hex
         directory.mkdir(parents=True)

@@ -47,8 +47,10 @@ def spec_of(table: pa.Table, **options: str) -> JoinSpec:
 
 
 def sent(spec: JoinSpec, table: pa.Table, partitions: int, **more: Any) -> list[pa.RecordBatch]:
+    """Parcels, each in a batch of its own."""
     columns = table.select(list(spec.inputs[0].columns))
-    return list(Sender(spec, 0, Routing(partitions), **more).parcels(columns.to_batches(max_chunksize=7)))
+    batches = Sender(spec, 0, Routing(partitions), **more).parcels(columns.to_batches(max_chunksize=7))
+    return [batch.slice(number, 1) for batch in batches for number in range(batch.num_rows)]
 
 
 def task_of(spec: JoinSpec, partition: int, partitions: int) -> PartitionTask:
@@ -103,6 +105,15 @@ def test_large_parcels_are_divided(monkeypatch: pytest.MonkeyPatch) -> None:
     spec = spec_of(rows_of([1]))
     parcels = sent(spec, rows_of([1] * 100), 2)
     assert len(parcels) > 5 and sum(rows.num_rows for _, rows in unpacked(parcels, spec)) == 100
+
+
+def test_parcels_travel_together_until_they_are_large(monkeypatch: pytest.MonkeyPatch) -> None:
+    spec, table = spec_of(rows_of([1])), rows_of(list(range(200)))
+    columns = table.select(list(spec.inputs[0].columns)).to_batches()
+    (together,) = Sender(spec, 0, Routing(16)).parcels(columns)
+    assert sorted(together["target"].to_pylist()) == list(range(16))
+    monkeypatch.setattr(exchange, "SENT_TOGETHER_BYTES", 1)
+    assert [batch.num_rows for batch in Sender(spec, 0, Routing(16)).parcels(columns)] == [1] * 16
 
 
 # --- the order -------------------------------------------------------------------------------------------------------
