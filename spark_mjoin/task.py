@@ -59,6 +59,14 @@ class PartitionTask:
     compression: str | None = None  # of segments
 
     @property
+    def budget_bytes(self) -> int | None:
+        """The partition's part of option 'memory', whatever happens when it is reached; None: there is no limit."""
+        plan = self.ledger.plan
+        if plan.room is not None:
+            return plan.room.memory_bytes
+        return self.memory_bytes if plan.overflow is None else plan.overflow.memory_bytes
+
+    @property
     def routing(self) -> Routing:
         return self.ledger.plan.routing
 

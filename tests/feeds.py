@@ -10,7 +10,7 @@ An input that promises something by the order of its rows comes whole. Parcels k
 """
 
 import random
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -46,6 +46,12 @@ def _depends_on_order(task: PartitionTask) -> bool:
     return spec.counts_rows or sheds or any(input.clustered for input in spec.inputs)
 
 
+def brought_to(partition: int, sent: Iterable[pa.RecordBatch]) -> list[pa.RecordBatch]:
+    """The parcels that a shuffle brings to a partition, each in a batch of its own."""
+    parcels = (batch.slice(number, 1) for batch in sent for number in range(batch.num_rows))
+    return [parcel for parcel in parcels if parcel["target"][0].as_py() == partition]
+
+
 class Parcels:
     """What an all-rows feed reads, sent to the task in parcels whose order differs whenever it is read."""
 
@@ -57,7 +63,7 @@ class Parcels:
             whole = task.spec.inputs[input].promises_by_order("off" if planned is None else planned.verify)
             rows = (piece.rows for piece in everything.read(input, 0))
             parcels = Sender(task.spec, input, task.routing, whole).parcels(rows)
-            sent += [parcel for parcel in parcels if parcel["target"][0].as_py() == task.partition]
+            sent += brought_to(task.partition, parcels)
         random.shuffle(sent)
         with TemporaryDirectory() as directory:
             delivered = Delivered(task, sent, Path(directory))

@@ -39,7 +39,6 @@ from spark_mjoin.state import checked_json
 from spark_mjoin.state.directory import Directory
 
 KEPT_PLANS = 4  # of the newest versions: no batch before them is run again
-FRACTIONS = ("completeness", "estimatedRecall", "AdmittedFraction")  # how the names of these metrics end
 _PLAN = re.compile(r"plan-(\d{12})\.json")
 
 logs.follow_environment()
@@ -97,7 +96,7 @@ class NodePlanner(_PlansAlone, SupportsTriggerAvailableNow):
     def reportLatestOffset(self) -> Offset | None:
         with self._secrets.kept():
             said = None if self._session is None else self._session.report()
-            return {"metrics": {} if said is None else _with_thousandths(said.metrics)}
+            return {"metrics": {} if said is None else said.metrics}
 
     def _serving(self, at: Mapping[str, Any]) -> Session:
         """The session of the query. The node's state is in the query's checkpoint, or below 'stateLocation'."""
@@ -161,12 +160,6 @@ class NodePlanner(_PlansAlone, SupportsTriggerAvailableNow):
 
     def stop(self) -> None:
         """Nothing to do: the planner holds nothing."""
-
-
-def _with_thousandths(metrics: Mapping[str, str]) -> dict[str, str]:
-    """With fractions as whole numbers too: the progress of a stateful operator has no others."""
-    fractions = {name: value for name, value in metrics.items() if name.endswith(FRACTIONS)}
-    return {**metrics, **{f"{name}Permille": str(round(1000 * float(value))) for name, value in fractions.items()}}
 
 
 def _plan_name(version: int) -> str:

@@ -23,6 +23,7 @@ from spark_mjoin.errors import JarError
 SPARK_VERSIONS = ("4.2", "4.3")  # as in jvm-shim/src/sparkmjoin/SparkVersions.java
 _CHECKPOINTS = "spark.sql.streaming.checkpointFileManagerClass"
 _WITH_NODE: WeakSet[Any] = WeakSet()  # sessions that plan joins of streams
+_MILLIONTHS = "Millionths"  # behind the name of a metric that is a fraction, as in JoinMetrics.java
 JAR = Path(__file__).parent.parent / "jars" / "spark-mjoin.jar"
 
 
@@ -102,9 +103,12 @@ def metrics_of(progress: Any) -> dict[str, str]:
     """The join's metrics in a progress of a query: a StreamingQueryProgress, or the dict of `query.lastProgress`.
 
     With the jar they are those of that batch, without it those of the batch before. The result is empty where there are
-    none.
+    none. Of `spark_mjoin.join` there are those that are numbers, of the first join where a query has several.
     """
     given: Any = progress if isinstance(progress, Mapping) else json.loads(progress.json)
+    for operator in given.get("stateOperators", ()):
+        if operator["operatorName"] == "mjoin":
+            return dict(_as_they_were(name, value) for name, value in operator["customMetrics"].items())
     source = given["sources"][0]
     if source.get("metrics"):
         return dict(source["metrics"])
@@ -112,3 +116,8 @@ def metrics_of(progress: Any) -> dict[str, str]:
     if isinstance(latest, str):
         latest = json.loads(latest)
     return dict((latest or {}).get("metrics") or {})
+
+
+def _as_they_were(name: str, value: int) -> tuple[str, str]:
+    """A metric from a progress, which has whole numbers only."""
+    return (name.removesuffix(_MILLIONTHS), str(value / 10**6)) if name.endswith(_MILLIONTHS) else (name, str(value))

@@ -13,7 +13,7 @@ import pickle
 import socket
 import stat
 import uuid
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Generator, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from functools import cache
 from itertools import chain
@@ -38,6 +38,7 @@ if TYPE_CHECKING:
 
 SENT_AHEAD_BYTES = 4 << 20  # of results that Spark has not read yet
 TASK = -1  # the input of a parcel that is none, but has the task
+COMMITTING = "commitTimeMs"  # Spark's name for the time in which stateful operators commit
 TASK_REPORT = -77001  # the number of the accumulator that jvm-shim/src/sparkmjoin/TaskReports.java listens to
 
 
@@ -69,17 +70,19 @@ def join(parcels: Iterable[pa.RecordBatch], tasks: Sequence[PartitionTask] | Non
     else:
         task = tasks[_partition()]
     with secrets_of(task.spec, task.location).kept(), TemporaryDirectory(prefix="mjoin-") as directory:
-        yield from _run(task, Delivered(task, parcels, Path(directory)))
+        committing = yield from _run(task, Delivered(task, parcels, Path(directory)))
     if tasks is None:
-        report_to_jar(task)
+        report_to_jar(task, {COMMITTING: round(1000 * committing)})
 
 
-def _run(task: PartitionTask, feed: Feed) -> Iterator[pa.RecordBatch]:
+def _run(task: PartitionTask, feed: Feed) -> Generator[pa.RecordBatch, None, float]:
+    """The results of a task; returns the seconds of its commit."""
     from spark_mjoin.engine import batch, cache
 
     tune_connections()
-    yield from batch.run(task, feed, uuid.uuid4().hex, cache.of_worker())
+    committing = yield from batch.run(task, feed, uuid.uuid4().hex, cache.of_worker())
     freeze_gc()
+    return committing
 
 
 def _sent_by_jar(parcels: Iterator[pa.RecordBatch]) -> tuple[PartitionTask, Iterator[pa.RecordBatch]]:
@@ -149,9 +152,9 @@ class _Replaced(AccumulatorParam[dict[str, int]]):
         return value2
 
 
-def report_to_jar(task: PartitionTask) -> None:
-    """At the end of a task: what its partition has committed, for the scan node in the Spark UI."""
+def report_to_jar(task: PartitionTask, measured: Mapping[str, int] | None = None) -> None:
+    """At the end of a task: what its partition has committed, for the node in the Spark UI, and what was measured."""
     assert task.location is not None
     manifest = Manifests(task.location, task.partition, task.routing).manifest(task.ledger.next_version)
     counted = metrics.summable(metrics.report([manifest], [i.alias for i in task.spec.inputs]))
-    _deserialize_accumulator(TASK_REPORT, {}, _Replaced()).add(counted)
+    _deserialize_accumulator(TASK_REPORT, {}, _Replaced()).add(counted | dict(measured or {}))

@@ -14,7 +14,7 @@ from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Generator, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from tempfile import TemporaryDirectory
 
@@ -41,8 +41,12 @@ from spark_mjoin.task import PartitionTask
 log = logging.getLogger(__name__)
 
 
-def run(task: PartitionTask, feed: Feed, attempt: str, cache: StateCache) -> Iterator[pa.RecordBatch]:
-    """Emit the results that what arrives completes, and commit the next version of the state."""
+def run(task: PartitionTask, feed: Feed, attempt: str, cache: StateCache) -> Generator[pa.RecordBatch, None, float]:
+    """Emit the results that what arrives completes, and commit the next version of the state.
+
+    The generator returns how many seconds the commit took: no manifest can say that of itself.
+    """
+    committing = 0.0
     with _store(task) as store:
         counts = _counts(task)
         try:
@@ -53,12 +57,16 @@ def run(task: PartitionTask, feed: Feed, attempt: str, cache: StateCache) -> Ite
             emission = Emission.of(task, feed, batch.draft)
             counts.brought = emission.brought
             yield from emission.early(_advance(task, feed, batch))
-            if task.location is not None and _commit(batch, task.end, feed):
-                cache.put(task, batch.state)
+            if task.location is not None:
+                started = time.perf_counter()
+                if _commit(batch, task.end, feed):
+                    cache.put(task, batch.state)
+                committing = time.perf_counter() - started
             yield from emission.late()
         except StateError:
             store.discard(attempt)
             raise
+    return committing
 
 
 def _counts(task: PartitionTask) -> BatchCounts:

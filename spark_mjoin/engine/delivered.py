@@ -11,8 +11,10 @@ matter only in a batch that is run twice.
 Where an input is ordered by a key, its rows come in that order instead, and the hash decides among equals.
 Punctuations come behind all rows of their batch: what they promise holds from there on.
 
-A batch that is larger than SPOOL_BYTES is divided by the first bits of the hash in files, which are then read one by
-one. The order is the same, and only a part of the rows is in memory at a time. An ordered input stays in memory.
+A task holds up to a quarter of its memory budget of such rows, all inputs together; to bring them into order takes as
+much again. What is beyond that is divided by the first bits of the hash in files, which are then read one by one. The
+order is the same, and only a part of the rows is in memory at a time. An ordered input stays in memory. Whether there
+are files depends on how rows came, and what is read does not: one part after the other has the order of the whole.
 
 The input cannot be read again: a batch whose rows were not committed is lost for this task, and `again` says so.
 """
@@ -37,7 +39,10 @@ from spark_mjoin.state.columns import fixed_values, hash_array, is_bytes
 from spark_mjoin.state.manifest import Brought
 from spark_mjoin.task import PartitionTask
 
-SPOOL_BYTES = 256 << 20  # of rows that a task holds before it joins them
+SPOOL_BYTES = 512 << 20  # of rows that a task holds before it joins them, where it has no budget
+LEAST_SPOOL_BYTES = 16 << 20  # where it has a small one: less would be all files and no rows
+SPOOL_SHARE = 4  # of the budget, one in so many
+SPOOLED_TOGETHER_BYTES = 16 << 20
 PIECE_ROWS = 1 << 16
 _FILES_BITS = 6  # of the hash decide in which file of the spool a row is
 _NULL = np.uint64(0x9E3779B97F4A7C15)
@@ -51,8 +56,11 @@ class Delivered(Feed):
         """directory: for this task alone, while it lasts."""
         self._task = task
         self._inputs = [_Rows(task, number, directory) for number in range(len(task.spec.inputs))]
+        most = spool_bytes(task)
         for number, rows in unpacked(parcels, task.spec):
             self._inputs[number].take(rows)
+            if sum(each.held_bytes for each in self._inputs) > most:
+                max(self._inputs, key=lambda each: each.spoolable_bytes).spool()
         for each in self._inputs:
             each.end()
 
@@ -76,8 +84,14 @@ class Delivered(Feed):
         return tuple((each.rows, each.hashes) for each in self._inputs)
 
 
+def spool_bytes(task: PartitionTask) -> int:
+    """How much a task holds of what was brought to it, at most."""
+    budget = task.budget_bytes
+    return SPOOL_BYTES if budget is None else min(SPOOL_BYTES, max(LEAST_SPOOL_BYTES, budget // SPOOL_SHARE))
+
+
 class _Rows:
-    """The rows of one input in one batch."""
+    """The rows of one input in one batch. They can be read once."""
 
     def __init__(self, task: PartitionTask, number: int, directory: Path) -> None:
         spec = task.spec
@@ -86,7 +100,7 @@ class _Rows:
         self._schema = sent_columns(spec, number)
         self._directory = directory / str(number)
         self._held: list[pa.RecordBatch] = []
-        self._held_bytes = 0
+        self.held_bytes = 0
         self._held_hashes = np.zeros(0, np.uint64)  # once all have come
         self._files: dict[int, pa.RecordBatchFileWriter] = {}
         self._said: list[pa.RecordBatch] = []  # punctuations
@@ -101,15 +115,28 @@ class _Rows:
             rows = rows.filter(pa.array(~marked))
         self.data_rows += rows.num_rows
         self._held.append(rows)
-        self._held_bytes += rows.nbytes
-        if self._held_bytes > SPOOL_BYTES and self._input.ordered is None:
-            self._spool()
+        self.held_bytes += rows.nbytes
 
-    def _spool(self) -> None:
-        rows = as_batch(self._held, self._schema)
-        self._held, self._held_bytes = [], 0
-        parts = (self._hashed(rows) >> np.uint64(64 - _FILES_BITS)).astype(np.int16)
+    @property
+    def spoolable_bytes(self) -> int:
+        return self.held_bytes if self._input.ordered is None else 0
+
+    def spool(self) -> None:
+        """Put the rows that are held into files, if the order allows it."""
+        if self._input.ordered is not None:
+            return
         self._directory.mkdir(exist_ok=True)
+        held, self._held, self.held_bytes = self._held, [], 0
+        held.reverse()
+        while held:
+            some, size = [held.pop()], 0
+            while held and size < SPOOLED_TOGETHER_BYTES:
+                some.append(held.pop())
+                size += some[-1].nbytes
+            self._write(as_batch(some, self._schema))
+
+    def _write(self, rows: pa.RecordBatch) -> None:
+        parts = (self._hashed(rows) >> np.uint64(64 - _FILES_BITS)).astype(np.int16)
         for part, some in divided(rows, parts):
             if part not in self._files:
                 self._files[part] = pa.ipc.new_file(self._directory / str(part), self._schema)
@@ -118,8 +145,7 @@ class _Rows:
     def end(self) -> None:
         """All rows have come."""
         if self._files:
-            if self._held:
-                self._spool()
+            self.spool()
             for writer in self._files.values():
                 writer.close()
         else:
@@ -140,6 +166,7 @@ class _Rows:
         """Pieces of data rows, and last the punctuations, all of which are marked."""
         for rows, hashes in self._parts():
             ordered = rows.take(self._order(rows, hashes))
+            del rows, hashes  # or they would be there as long as pieces are taken
             for start in range(0, ordered.num_rows, PIECE_ROWS):
                 yield ordered.slice(start, PIECE_ROWS), None
         for said in self._said:
@@ -159,7 +186,9 @@ class _Rows:
     def _parts(self) -> Iterator[tuple[pa.RecordBatch, Array]]:
         """All data rows with their hashes, those with lower ones first."""
         if not self._files:
-            yield self._held[0], self._held_hashes
+            (rows,), hashes = self._held, self._held_hashes
+            self._held, self._held_hashes = [], np.zeros(0, np.uint64)
+            yield rows, hashes
         for part in sorted(self._files):
             with pa.ipc.open_file(pa.memory_map(str(self._directory / str(part)))) as file:
                 rows = as_batch(file.read_all().to_batches(), self._schema)

@@ -35,6 +35,7 @@ PARCELS = pa.schema([("target", pa.int32()), ("input", pa.int8()), ("rows", pa.b
 GATHERED_ROWS = 1 << 17  # that are divided together: small parcels cost more than they carry
 GATHERED_BYTES = 16 << 20
 PARCEL_BYTES = 1 << 20  # of one parcel, about
+SENT_TOGETHER_BYTES = 4 << 20  # of parcels: each message to Spark costs as much as some thousand rows
 
 
 @dataclass(frozen=True)
@@ -54,31 +55,32 @@ class Sender:
             gathered.append(batch)
             rows, size = rows + batch.num_rows, size + batch.nbytes
             if rows >= GATHERED_ROWS or size >= GATHERED_BYTES:
-                yield from self._divided(gathered)
+                yield from self._packed(self._divided(gathered))
                 gathered, rows, size = [], 0, 0
-        yield from self._divided(gathered)
+        yield from self._packed(self._divided(gathered))
 
-    def _divided(self, gathered: Sequence[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    def _divided(self, gathered: Sequence[pa.RecordBatch]) -> Iterator[tuple[int, pa.RecordBatch]]:
+        """The rows of each parcel, with its target."""
         rows = self._readable(gathered)
         if not rows.num_rows:
             return
         everyone = range(self.routing.partitions)
         if self.whole:
-            yield from (self._packed(target, rows) for target in everyone)
+            yield from ((target, rows) for target in everyone)
             return
         marked = marks(self.spec.inputs[self.input], rows)
         data = rows if marked is None else rows.filter(pa.array(~marked))
         can_match = self._can_match(data)
         if can_match is not None:
             if self.spec.inputs[self.input].time is not None:
-                yield from self._packed_in_parts(0, data.filter(pc.invert(can_match)))
+                yield from _in_parts(0, data.filter(pc.invert(can_match)))
             data = data.filter(can_match)
         targets = self.routing.partition_of(self._slots(data)) if len(everyone) > 1 else np.zeros(data.num_rows)
         for target, some in divided(data, targets.astype(np.int16)):
-            yield from self._packed_in_parts(target, some)
+            yield from _in_parts(target, some)
         if marked is not None:
             said = rows.filter(pa.array(marked))
-            yield from (self._packed(target, said) for target in everyone)
+            yield from ((target, said) for target in everyone)
 
     def _readable(self, gathered: Sequence[pa.RecordBatch]) -> pa.RecordBatch:
         """The rows as one batch, in the types that the engine has."""
@@ -109,19 +111,35 @@ class Sender:
         values = evaluate(stored.expr, lambda col: rows.column(col.name), rows.num_rows)
         return of_hashes(hash_array(encode(values, stored.domain)))
 
-    def _packed_in_parts(self, target: int, rows: pa.RecordBatch) -> Iterator[pa.RecordBatch]:
-        parts = max(1, rows.nbytes // PARCEL_BYTES)
-        step = -(-rows.num_rows // parts)
-        for start in range(0, rows.num_rows, step):
-            yield self._packed(target, rows.slice(start, step))
+    def _packed(self, divided: Iterable[tuple[int, pa.RecordBatch]]) -> Iterator[pa.RecordBatch]:
+        """Parcels, several of them in a batch."""
+        targets: list[int] = []
+        contents: list[pa.Buffer] = []
+        size = 0
+        for target, rows in divided:
+            targets.append(target)
+            contents.append(rows.serialize())
+            size += contents[-1].size
+            if size >= SENT_TOGETHER_BYTES:
+                yield self._batch(targets, contents)
+                targets, contents, size = [], [], 0
+        if targets:
+            yield self._batch(targets, contents)
 
-    def _packed(self, target: int, rows: pa.RecordBatch) -> pa.RecordBatch:
+    def _batch(self, targets: Sequence[int], contents: Sequence[pa.Buffer]) -> pa.RecordBatch:
         columns = [
-            pa.array([target], pa.int32()),
-            pa.array([self.input], pa.int8()),
-            pa.array([rows.serialize().to_pybytes()], pa.binary()),
+            pa.array(targets, pa.int32()),
+            pa.array([self.input] * len(targets), pa.int8()),
+            pa.array([memoryview(content) for content in contents], pa.binary()),
         ]
         return pa.RecordBatch.from_arrays(columns, schema=PARCELS)
+
+
+def _in_parts(target: int, rows: pa.RecordBatch) -> Iterator[tuple[int, pa.RecordBatch]]:
+    parts = max(1, rows.nbytes // PARCEL_BYTES)
+    step = -(-rows.num_rows // parts)
+    for start in range(0, rows.num_rows, step):
+        yield target, rows.slice(start, step)
 
 
 def unpacked(parcels: Iterable[pa.RecordBatch], spec: JoinSpec) -> Iterator[tuple[int, pa.RecordBatch]]:

@@ -23,6 +23,7 @@ from spark_mjoin.state.directory import Directory
 from spark_mjoin.state.store import StateStore
 from tests.clock import SetClock
 from tests.examples import examples
+from tests.feeds import brought_to
 from tests.harness import Rows, duckdb_join, rows, scripted
 
 QUERY = "SELECT a.k, a.n AS an, b.n AS bn, c.n AS cn FROM a JOIN b ON a.k = b.k JOIN c ON c.k = b.k"
@@ -57,7 +58,7 @@ class Node:
         for number, (of, table) in enumerate(zip(task.spec.inputs, input, strict=True)):
             if table is not None:
                 sent = Sender(task.spec, number, task.routing).parcels(table.select(list(of.columns)).to_batches())
-                parcels += [parcel for parcel in sent if parcel["target"][0].as_py() == task.partition]
+                parcels += brought_to(task.partition, sent)
         random.shuffle(parcels)
         directory = self.root / uuid.uuid4().hex
         directory.mkdir(parents=True)
@@ -337,16 +338,3 @@ def test_an_input_without_rows_is_idle_though_others_have_some(tmp_path: Path) -
         found.append(node.tasks()[0].ledger.plan.expiry.watermarks)
     assert [b for _, b, _ in found[:3]] == [9, 9, 9]
     assert [b for _, b, _ in found[3:]] == [a for a, *_ in found[3:]] == [39, 49, 59]
-
-
-def test_fractions_are_shown_in_thousandths(tmp_path: Path) -> None:
-    """Spark's progress has whole numbers only."""
-    node = Node(tmp_path, script(10, 1))
-    whole(node)
-    shown = node.metrics()
-    assert (
-        shown["estimatedRecallPermille"]
-        == shown["completenessPermille"]
-        == shown["aAdmittedFractionPermille"]
-        == "1000"
-    )

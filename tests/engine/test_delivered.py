@@ -2,6 +2,8 @@
 
 import random
 from collections import Counter
+from collections.abc import Iterator
+from dataclasses import replace
 from decimal import Decimal
 from pathlib import Path
 from typing import Any
@@ -17,8 +19,8 @@ from spark_mjoin.engine import delivered, exchange
 from spark_mjoin.engine.delivered import Delivered, row_hashes
 from spark_mjoin.engine.exchange import Sender, unpacked
 from spark_mjoin.errors import StateError
-from spark_mjoin.model import JoinSpec
-from spark_mjoin.plan import Plan
+from spark_mjoin.model import JoinSpec, Room
+from spark_mjoin.plan import Overflow, Plan
 from spark_mjoin.query.tree import single
 from spark_mjoin.state.columns import hash_array
 from spark_mjoin.state.routing import Routing, of_hashes
@@ -45,8 +47,10 @@ def spec_of(table: pa.Table, **options: str) -> JoinSpec:
 
 
 def sent(spec: JoinSpec, table: pa.Table, partitions: int, **more: Any) -> list[pa.RecordBatch]:
+    """Parcels, each in a batch of its own."""
     columns = table.select(list(spec.inputs[0].columns))
-    return list(Sender(spec, 0, Routing(partitions), **more).parcels(columns.to_batches(max_chunksize=7)))
+    batches = Sender(spec, 0, Routing(partitions), **more).parcels(columns.to_batches(max_chunksize=7))
+    return [batch.slice(number, 1) for batch in batches for number in range(batch.num_rows)]
 
 
 def task_of(spec: JoinSpec, partition: int, partitions: int) -> PartitionTask:
@@ -101,6 +105,15 @@ def test_large_parcels_are_divided(monkeypatch: pytest.MonkeyPatch) -> None:
     spec = spec_of(rows_of([1]))
     parcels = sent(spec, rows_of([1] * 100), 2)
     assert len(parcels) > 5 and sum(rows.num_rows for _, rows in unpacked(parcels, spec)) == 100
+
+
+def test_parcels_travel_together_until_they_are_large(monkeypatch: pytest.MonkeyPatch) -> None:
+    spec, table = spec_of(rows_of([1])), rows_of(list(range(200)))
+    columns = table.select(list(spec.inputs[0].columns)).to_batches()
+    (together,) = Sender(spec, 0, Routing(16)).parcels(columns)
+    assert sorted(together["target"].to_pylist()) == list(range(16))
+    monkeypatch.setattr(exchange, "SENT_TOGETHER_BYTES", 1)
+    assert [batch.num_rows for batch in Sender(spec, 0, Routing(16)).parcels(columns)] == [1] * 16
 
 
 # --- the order -------------------------------------------------------------------------------------------------------
@@ -162,6 +175,37 @@ def test_an_ordered_input_comes_in_its_order_and_punctuations_come_last(descendi
     spec = spec_of(table, **options)
     found = [row["k"] for row in in_order(spec, sent(spec, table, 1), tmp_path)]
     assert found == ([9, 3, 2, 1] if descending else [1, 2, 3, 9]) + [1]
+
+
+def test_a_task_holds_a_part_of_its_budget_and_the_rest_is_in_files(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The inputs share what may be held; the order is that of a task without a budget."""
+    monkeypatch.setattr(delivered, "LEAST_SPOOL_BYTES", 2_000)
+    monkeypatch.setattr(delivered, "SPOOLED_TOGETHER_BYTES", 500)
+    spec, table = spec_of(rows_of([1])), rows_of(list(range(3_000)))
+    parcels = [p for start in range(0, 3_000, 50) for p in sent(spec, table.slice(start, 50), 1)]
+    plain = task_of(spec, 0, 1)
+    assert delivered.spool_bytes(plain) == delivered.SPOOL_BYTES
+    for bounded in (
+        replace(plain, memory_bytes=40_000),
+        replace(plain, ledger=Step(0, 1, replace(plain.ledger.plan, overflow=Overflow(40_000, "random", 1, 1)))),
+        replace(plain, ledger=Step(0, 1, replace(plain.ledger.plan, room=Room(40_000, (1, 1))))),
+    ):
+        assert delivered.spool_bytes(bounded) == 10_000
+    assert delivered.spool_bytes(replace(plain, memory_bytes=4_000)) == 2_000
+    held = []
+
+    def watched() -> Iterator[pa.RecordBatch]:
+        for parcel in parcels:
+            yield parcel
+            held.append(sum(p.stat().st_size for p in (tmp_path / "few").rglob("*") if p.is_file()))
+
+    (tmp_path / "few").mkdir()
+    few = Delivered(replace(plain, memory_bytes=40_000), watched(), tmp_path / "few")
+    assert held[-1] > 0.8 * sum(p.nbytes for p in parcels) - 10_000, "all but a part of the budget is in files"
+    rows = [row for piece in few.read(0, 0) for row in piece.rows.to_pylist()]
+    assert rows == [row for piece in Delivered(plain, parcels, tmp_path).read(0, 0) for row in piece.rows.to_pylist()]
 
 
 def test_the_input_cannot_be_asked_for_again(tmp_path: Path) -> None:

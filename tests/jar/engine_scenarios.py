@@ -118,8 +118,8 @@ def streams_shed_and_do_so_again_after_a_restart(spark: Any, root: Path) -> None
     shown = [o["customMetrics"] for q in (first, query) for o in operators(q)]
     assert sum(int(each["rowsShed"]) for each in shown) > 0
     assert int(shown[-1]["resultsTotal"]) == found.total()
-    assert min(int(each["estimatedRecallPermille"]) for each in shown) < 1000
-    assert min(int(each["aAdmittedFractionPermille"]) for each in shown) < 1000
+    assert min(int(each["estimatedRecallMillionths"]) for each in shown) < 10**6
+    assert min(int(each["aAdmittedFractionMillionths"]) for each in shown) < 10**6
 
 
 @on_classic

@@ -221,6 +221,49 @@ def streams_drop_what_punctuations_make_useless(spark: Any, root: Path) -> None:
     assert operators(query)[-1]["numRowsTotal"] == 0
 
 
+# --- progress --------------------------------------------------------------------------------------------------------
+
+
+@on_both
+def streams_show_true_numbers(spark: Any, root: Path) -> None:
+    """Each number of the join's entry in each progress, against what is known of the input and of Spark's own times."""
+    join = StreamJoin(root, options=LIMITED).fill(files=3)
+    query = join.start_with(join.load(spark).writeStream.format("parquet").option("path", str(root / "sink")))
+    query.awaitTermination()
+    with_keys = {a: [len(t) - t["k"].null_count for t in tables] for a, tables in join.tables.items()}
+    for batch, progress in enumerate(query.recentProgress):
+        (found,) = (o for o in progress["stateOperators"] if o["operatorName"] == "mjoin")
+        metrics, until = spark_mjoin.metrics_of(progress), {a: t[: batch + 1] for a, t in join.tables.items()}
+        held = {alias: sum(counts[: batch + 1]) for alias, counts in with_keys.items()}
+        results = rows(duckdb_join(STAR, {alias: pa.concat_tables(tables) for alias, tables in until.items()})).total()
+        assert found["numRowsTotal"] == int(metrics["numRowsTotal"]) == sum(held.values())
+        assert found["numRowsUpdated"] == sum(counts[batch] for counts in with_keys.values())
+        assert found["numRowsRemoved"] == found["numRowsDroppedByWatermark"] == 0
+        assert found["memoryUsedBytes"] == int(metrics["memoryUsedBytes"]) > 0
+        assert found["numShufflePartitions"] == found["numStateStoreInstances"] == 3
+        assert 0 < found["commitTimeMs"] <= 3 * progress["durationMs"]["addBatch"], found
+        assert found["allUpdatesTimeMs"] == int(metrics["memoryToMemoryTimeMs"])
+        assert int(metrics["resultsTotal"]) == results and float(metrics["completeness"]) == 1.0
+        assert float(metrics["estimatedRecall"]) == float(metrics["aAdmittedFraction"]) == 1.0
+        for alias, counts in with_keys.items():
+            assert int(metrics[f"{alias}NumRowsTotal"]) == held[alias]
+            assert int(metrics[f"{alias}NumInputRows"]) == counts[batch]
+            assert float(metrics[f"{alias}RowsPerSecond"]) >= 0
+        assert set(found["customMetrics"]) >= {"completenessMillionths", "aRowsPerSecondMillionths"}
+
+
+@on_classic
+def streams_show_words_in_their_plan(spark: Any, root: Path) -> None:
+    join = StreamJoin(root, options=LIMITED).fill(files=2)
+    query = join.start_with(join.load(spark).writeStream.format("noop"), processingTime="0 seconds")
+    try:
+        query.processAllAvailable()
+        shown = query._jsq.explainInternal(False)
+        assert "plan=(a b c)" in shown and "aProbeOrder=" in shown, shown
+    finally:
+        query.stop()
+
+
 # --- exactly once ----------------------------------------------------------------------------------------------------
 
 

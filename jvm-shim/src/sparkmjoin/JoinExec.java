@@ -112,10 +112,14 @@ public final class JoinExec extends StreamingGlobalLimitExec {
     return "MJoin";
   }
 
-  /** What a plan shows. */
+  /** What a plan shows: {@code query.explain()} shows what the last batch has said, the Spark UI the one before. */
   @Override
   public Iterator<Object> stringArgs() {
-    return Seqs.<Object>of(output(), stateInfo()).iterator();
+    RunningJoin join = stateInfo().isEmpty() ? null : RunningJoin.find(getStateInfo());
+    if (join == null || join.words().isEmpty()) {
+      return Seqs.<Object>of(output(), stateInfo()).iterator();
+    }
+    return Seqs.<Object>of(output(), stateInfo(), join.words()).iterator();
   }
 
   @Override

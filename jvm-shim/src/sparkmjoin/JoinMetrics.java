@@ -1,9 +1,12 @@
 package sparkmjoin;
 
+import java.math.BigDecimal;
 import java.util.HashMap;
 import java.util.HashSet;
 import java.util.Map;
 import java.util.Set;
+import java.util.TreeMap;
+import java.util.function.BiConsumer;
 import org.apache.spark.sql.execution.metric.SQLMetric;
 import org.apache.spark.sql.execution.streaming.operators.stateful.StatefulOperatorCustomMetric;
 import org.apache.spark.sql.execution.streaming.operators.stateful.StatefulOperatorCustomSumMetric;
@@ -17,6 +20,12 @@ final class JoinMetrics {
 
   /** Spark's counter of state stores: here, of partitions that have committed their state. */
   static final String INSTANCES = "numStateStoreInstances";
+
+  /** Spark's timer of commits. A task measures its own: no committed state says how long it took to commit it. */
+  static final String COMMITTING = "commitTimeMs";
+
+  /** What is behind the name of a metric that is a fraction, and here a whole number: Spark's progress has no others. */
+  private static final String MILLIONTHS = "Millionths";
 
   /** How the names of metrics end that count the rows of one input. */
   private static final String INPUT_ROWS = "NumInputRows";
@@ -38,9 +47,28 @@ final class JoinMetrics {
     HashMap<String, SQLMetric> counted = new HashMap<>(all);
     Set<String> names = new HashSet<>(ScanMetrics.descriptions().keySet());
     names.addAll(ofSpark(Map.of()).keySet());
-    names.addAll(Set.of(RESULTS, INSTANCES));
+    names.addAll(Set.of(RESULTS, INSTANCES, COMMITTING));
     counted.keySet().retainAll(names);
     return counted;
+  }
+
+  /** The metrics that are numbers; {@code others} receives those that are none. */
+  static Map<String, Long> numbers(Map<String, String> metrics, BiConsumer<String, String> others) {
+    Map<String, Long> numbers = new TreeMap<>();
+    metrics.forEach(
+        (name, value) -> {
+          try {
+            BigDecimal number = new BigDecimal(value);
+            if (value.indexOf('.') < 0) {
+              numbers.put(name, number.longValueExact());
+            } else {
+              numbers.put(name + MILLIONTHS, number.movePointRight(6).longValue());
+            }
+          } catch (NumberFormatException e) {
+            others.accept(name, value);
+          }
+        });
+    return numbers;
   }
 
   /** Spark's counters, from ours. */

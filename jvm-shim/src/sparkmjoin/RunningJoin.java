@@ -45,6 +45,7 @@ final class RunningJoin {
   private final End end = new End();
   private final Workers workers = new Workers();
   private final CollectionAccumulator<byte[]> reports = new CollectionAccumulator<>();
+  private volatile Map<String, String> words = Map.of();
   private Planner planner; // null before the start
   private boolean gone; // the planner does not answer any more
   private long idleVersion = -1; // at which the planner had nothing to do
@@ -126,24 +127,22 @@ final class RunningJoin {
     return parsed(said).path("more").asBoolean();
   }
 
-  /** Metrics of the last batch that are whole numbers. */
+  /** Metrics of the last batch that are numbers. Those that are words are kept for {@link #words}. */
   synchronized Map<String, Long> metrics() {
-    Map<String, Long> metrics = new TreeMap<>();
+    Map<String, String> metrics = new TreeMap<>();
     String said = answer(planner::reportLatestOffset);
     if (said != null) {
-      JsonNode named = parsed(said).path("metrics");
-      named
-          .fieldNames()
-          .forEachRemaining(
-              name -> {
-                try {
-                  metrics.put(name, Long.valueOf(named.get(name).asText()));
-                } catch (NumberFormatException e) {
-                  LOG.trace("{} is no whole number", name, e); // Spark's progress has no place for it
-                }
-              });
+      parsed(said).path("metrics").properties().forEach(named -> metrics.put(named.getKey(), named.getValue().asText()));
     }
-    return metrics;
+    Map<String, String> found = new TreeMap<>();
+    Map<String, Long> numbers = JoinMetrics.numbers(metrics, found::put);
+    words = found;
+    return numbers;
+  }
+
+  /** Metrics of the last batch that are words, as plans and probing orders: a progress has no place for them. */
+  Map<String, String> words() {
+    return words;
   }
 
   /** Places of the partitions, in Spark's spelling. */
