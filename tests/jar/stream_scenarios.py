@@ -431,17 +431,17 @@ def streams_move_when_an_executor_dies_and_find_their_state_again(spark: Any, ro
     wait_for_executors(2)
     writer = join.load(spark).writeStream.format("parquet").option("path", str(root / "sink"))
     query = join.start_with(writer, processingTime="50 milliseconds")
-    wait_until(all_came_out, query, seconds=120)
+    wait_until(all_came_out, query, seconds=300)
     assert hits(query) == [0, 4, 4, 4]
 
     victims = [p for p in psutil.Process().children(recursive=True) if "CoarseGrainedExecutorBackend" in command(p)]
     assert len(victims) == 2
     victims[0].kill()
     join.fill(files=1)
-    wait_until(all_came_out, query, seconds=120)
+    wait_until(all_came_out, query, seconds=300)
     wait_for_executors(2)
     join.fill(files=4)
-    wait_until(all_came_out, query, seconds=120)
+    wait_until(all_came_out, query, seconds=300)
     query.stop()
     assert rows(spark.read.parquet(str(root / "sink")).toArrow()) == join.expected()
     found = hits(query)
