@@ -62,7 +62,7 @@ test-matrix: $(STAMP) jar ## the tests on Spark with each version that is claime
 	PYSPARK_PYTHON=$(REFUSED)/bin/python $(REFUSED)/bin/python -m tests.jar.refused
 
 bench: $(STAMP) jar ## compare with Spark's own joins and duckdb, on the same files
-	$(BIN)/python -m benchmarks.bench
+	$(BIN)/python -m benchmarks.bench --spark-one-batch
 
 paper: $(STAMP) ## the papers' experiments in virtual time, with their conclusions checked
 	$(BIN)/python -m benchmarks.paper

@@ -141,7 +141,7 @@ def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(prog="python -m benchmarks.bench", description=__doc__.splitlines()[0])
     add = parser.add_argument
     add("--workloads", type=choice(WORKLOADS), default=list(WORKLOADS), help="letters, with commas (default: all)")
-    add("--only", type=choice(get_args(Kind)), default=list(get_args(Kind)), help="mjoin,spark,duckdb,kernel")
+    add("--only", type=choice(get_args(Kind)), default=list(get_args(Kind)), help="mjoin,streams,spark,duckdb,kernel")
     add("--scale", type=float, default=1.0, help="share of the full row numbers")
     add("--repeats", type=int, default=3, help="warm runs of each engine; the best counts")
     add("--budget", type=float, default=120.0, help="no further repeat after so many seconds of timed runs")

@@ -182,7 +182,7 @@ def engines(
         label = "Spark, micro-batches, RocksDB"
         found.append(Engine("spark-rocksdb", "spark", label, 1, driver_memory=spark_memory, conf=ON_ROCKSDB))
     if one_batch:
-        found.append(Engine("spark-defaults", "spark", "Spark, no limit", driver_memory=spark_memory, conf=TUNED))
+        found.append(Engine("spark-defaults", "spark", "Spark, one shot", driver_memory=spark_memory, conf=TUNED))
     found += [
         Engine("duckdb-2", "duckdb", "duckdb one-shot, 2 threads", threads=2),
         Engine("duckdb-1", "duckdb", "duckdb one-shot, 1 thread", threads=1),

@@ -21,6 +21,8 @@ ELSEWHERE = {
 """Seconds on 2 cores at full scale, measured elsewhere and not by this program."""
 
 SPARK_BARS = {"a": 10.0, "b": 5.0, "c": 10.0, "d": 10.0}
+STREAMS_BARS = {"a": 5.0, "c": 5.0, "d": 5.0, "e": 5.0}
+ONE_SHOT_BARS = {"a": 4.0, "c": 4.0, "d": 4.0, "e": 4.0}
 ELSEWHERE_BARS = {"a": 3.0, "d": 3.0}
 MEMORY_BAR_BYTES = 2_500_000_000
 KERNEL_BARS = ("a", "b", "c", "e")
@@ -142,7 +144,8 @@ def failures(results: Results) -> list[str]:
 
 
 def verdicts(results: Results) -> list[Verdict]:
-    return [*_against_spark(results), *_against_elsewhere(results), _memory(results), *_kernel(results)]
+    found = [*_against_spark(results), *_against_elsewhere(results), _memory(results), *_kernel(results)]
+    return [*found, *_streams(results)]
 
 
 def _against_spark(results: Results) -> Iterator[Verdict]:
@@ -153,6 +156,29 @@ def _against_spark(results: Results) -> Iterator[Verdict]:
             yield Verdict(text, "", "not measured")
         else:
             yield _verdict(text, f"{theirs / ours:.2f} x", theirs / ours >= bar)
+
+
+def _streams(results: Results) -> Iterator[Verdict]:
+    """`spark_mjoin.join` against Spark's own joins of the same streams, in micro-batches and in one shot."""
+    for kind, bars, ours, theirs in (
+        ("micro-batches", STREAMS_BARS, "streams-batches", "spark"),
+        ("one shot", ONE_SHOT_BARS, "streams-defaults", "spark-defaults"),
+    ):
+        for workload, bar in bars.items():
+            mine, other = results.seconds(workload, ours), results.seconds(workload, theirs)
+            text = f"({workload}) spark_mjoin.join, {kind}, at least {bar:g} x as fast as Spark's own joins"
+            if mine is None or other is None:
+                yield Verdict(text, "", "not measured")
+            else:
+                yield _verdict(text, f"{other / mine:.2f} x", other / mine >= bar)
+    for workload in STREAMS_BARS:
+        peaks = {it.engine: it.peak for it in results.sound(workload)}
+        less, more = peaks.get("streams-batches"), peaks.get("spark")
+        text = f"({workload}) spark_mjoin.join takes less memory than Spark's own joins, in micro-batches"
+        if less is None or more is None:
+            yield Verdict(text, "", "not measured")
+        else:
+            yield _verdict(text, f"{less / 1e6:,.0f} against {more / 1e6:,.0f} MB", less < more)
 
 
 def _against_elsewhere(results: Results) -> Iterator[Verdict]:

@@ -87,7 +87,7 @@ def streams_star(spark: Any, root: Path) -> None:
     query.awaitTermination()
     assert rows(spark.read.parquet(str(root / "sink")).toArrow()) == join.expected()
     found = operators(query)
-    assert [p["batchId"] for p in query.recentProgress] == [0, 1, 2, 3]
+    assert [p["batchId"] for p in query.recentProgress if p["numInputRows"]] == [0, 1, 2, 3]  # on slow cores one more
     assert int(found[-1]["customMetrics"]["resultsTotal"]) == join.expected().total()
     assert found[-1]["numRowsTotal"] == int(found[-1]["customMetrics"]["numRowsTotal"]) > found[0]["numRowsTotal"] > 0
     assert found[-1]["memoryUsedBytes"] > 0 and found[-1]["numShufflePartitions"] == 3
@@ -231,7 +231,9 @@ def streams_show_true_numbers(spark: Any, root: Path) -> None:
     query = join.start_with(join.load(spark).writeStream.format("parquet").option("path", str(root / "sink")))
     query.awaitTermination()
     with_keys = {a: [len(t) - t["k"].null_count for t in tables] for a, tables in join.tables.items()}
-    for batch, progress in enumerate(query.recentProgress):
+    progresses = [progress for progress in query.recentProgress if progress["numInputRows"]]
+    assert [progress["batchId"] for progress in progresses] == [0, 1, 2]
+    for batch, progress in enumerate(progresses):
         (found,) = (o for o in progress["stateOperators"] if o["operatorName"] == "mjoin")
         metrics, until = spark_mjoin.metrics_of(progress), {a: t[: batch + 1] for a, t in join.tables.items()}
         held = {alias: sum(counts[: batch + 1]) for alias, counts in with_keys.items()}
