@@ -14,6 +14,7 @@ from typing import Any
 
 import spark_mjoin
 from tests.jar.scenarios import SCENARIOS
+from tests.jar.stage_scenarios import STAGES
 from tests.jar.stream_scenarios import STREAMS
 from tests.jar.table_scenarios import TABLES
 from tests.spark.driver import CONF
@@ -61,7 +62,7 @@ def main(mode: str, root: Path, names: list[str]) -> None:
         directory.mkdir()
         started = time.monotonic()
         try:
-            (SCENARIOS | STREAMS | TABLES)[name].run(spark, directory)
+            (SCENARIOS | STREAMS | TABLES | STAGES)[name].run(spark, directory)
             outcome[name] = None
         except Exception:  # noqa: BLE001 - the parent shows it
             outcome[name] = traceback.format_exc()

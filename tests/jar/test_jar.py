@@ -12,13 +12,14 @@ import spark_mjoin
 from spark_mjoin.doors import shim
 from spark_mjoin.errors import JarError
 from tests.jar.scenarios import SCENARIOS
+from tests.jar.stage_scenarios import STAGES
 from tests.jar.stream_scenarios import STREAMS
 from tests.jar.table_scenarios import TABLES
 from tests.spark.processes import run_with_children
 
 ROOT = Path(__file__).parents[2]
 FAULTS = ROOT / "tests" / "spark" / "faults"
-ALL = {"format": SCENARIOS, "streams": STREAMS | TABLES}
+ALL = {"format": SCENARIOS, "streams": STREAMS | TABLES, "stages": STAGES}
 CASES = [(door, mode, name) for door, all in ALL.items() for name, s in all.items() for mode in s.modes]
 
 Outcome = Callable[[str, str], dict[str, str | None]]
