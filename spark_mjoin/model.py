@@ -18,6 +18,7 @@ import pyarrow as pa
 
 Array = npt.NDArray[Any]
 WHOLE = 1 << 16  # parts of an input: a fraction of it is so many of them
+STAGE = "stage"  # the format of a source that is the results of an earlier stage (query/stages.py)
 NO_SOURCE = 1 << 31  # an index of no source, so that whoever uses it gets an IndexError
 
 # --- expressions -----------------------------------------------------------------------------------------------
@@ -206,6 +207,7 @@ class JoinSpec:
     passes_on: tuple[tuple[int, int], ...] = ()  # below another join, instead of output: (input, stored column)
     split_by: int | None = None  # of one join of a plan: the key class by which the whole is split over partitions
     gives_punctuations: bool = False  # the last columns of the output tell punctuations from data
+    stages: str | None = None  # where it is one of several stages: all of them, as option `plan` has it
 
     def column_type(self, column: Col) -> pa.DataType:
         """The type that a column of an input has in expressions."""

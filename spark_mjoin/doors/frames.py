@@ -10,15 +10,14 @@
 
 Making structs and taking them apart costs nothing: Spark's optimizer takes both away.
 
-The functions that run in Spark's workers are made here and import the engine only there.
+Not covered: parcels, shuffles and what runs in Spark's workers (`doors.stages`).
 """
 
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
-from functools import reduce
 from inspect import signature
 from typing import Any
 
@@ -26,7 +25,7 @@ import pyarrow as pa
 from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
-from pyspark.sql.pandas.types import from_arrow_schema, to_arrow_schema
+from pyspark.sql.pandas.types import to_arrow_schema
 from pyspark.sql.types import (
     ArrayType,
     DataType,
@@ -39,12 +38,8 @@ from pyspark.sql.types import (
 )
 
 from spark_mjoin.config import Options, SourceOptions
-from spark_mjoin.doors import worker
-from spark_mjoin.doors.node import Joining
+from spark_mjoin.doors.stages import StagedJoin, expected_of_inputs
 from spark_mjoin.doors.tables import Table, column, with_tables
-from spark_mjoin.driver.intake import Brought
-from spark_mjoin.driver.loading import fitting
-from spark_mjoin.driver.session import batch_tasks
 from spark_mjoin.errors import OptionError, QueryError
 from spark_mjoin.model import Call, Col, Expr, JoinSpec, OutputColumn, Settings
 from spark_mjoin.query.beside import Attached, Parted, part
@@ -56,10 +51,6 @@ from spark_mjoin.schema import canonical_schema
 log = logging.getLogger(__name__)
 
 MARK = "is punctuation"  # a column that inputs with punctuations get
-PARCELS = "target INT, input TINYINT, rows BINARY"  # `engine.exchange.PARCELS`, to Spark
-NODE = "mjoin_join_"  # by this name of its function the jar knows the join; the number of partitions follows
-
-Function = Callable[[Iterable[pa.RecordBatch]], Iterator[pa.RecordBatch]]
 
 
 @dataclass(frozen=True)
@@ -69,7 +60,7 @@ class JoinedFrames:
     division: Division  # of the whole query
     prepared: tuple[DataFrame, ...]  # of each input but tables beside streams, what the join needs of it
     tables: tuple[Table, ...]
-    joining: Joining | None  # what the engine joins; None where there is but one stream beside tables
+    engine: StagedJoin | None  # what the engine joins; None where there is but one stream beside tables
 
     @staticmethod
     def of(frames: Mapping[str, DataFrame], given: Mapping[str, str], tables: Collection[str]) -> JoinedFrames:
@@ -91,8 +82,8 @@ class JoinedFrames:
             inputs.append(_Input(divided, described.get(alias, SourceOptions(alias, "table", ())), frames[alias]))
         attached = [n for n, divided in enumerate(division.inputs) if aliases[divided.source] in tables]
         if not attached:
-            prepared, joining = _of_engine(division, inputs, (), options)
-            return JoinedFrames(division, prepared, (), joining)
+            engine = _of_engine(division, inputs, (), options)
+            return JoinedFrames(division, engine.inputs, (), engine)
         parted = part(division, _equalities(division, inputs), attached)
         division = _with_keys(division, inputs, parted)
         inputs = [replace(input, divided=d) for input, d in zip(inputs, division.inputs, strict=True)]
@@ -100,18 +91,11 @@ class JoinedFrames:
         streams = [inputs[n] for n in parted.streams]
         if len(streams) == 1:
             return JoinedFrames(division, (_flat(streams[0]),), found, None)
-        prepared, joining = _of_engine(parted.of_streams(division), streams, parted.implied, options)
-        return JoinedFrames(division, prepared, found, joining)
+        engine = _of_engine(parted.of_streams(division), streams, parted.implied, options)
+        return JoinedFrames(division, engine.inputs, found, engine)
 
-    def dataframe(self, is_streaming: bool) -> DataFrame:
-        if self.joining is None:
-            return self._after(self.prepared[0])
-        spec, settings = self.joining.spec, self.joining.settings
-        parcels = [_sent(spec, number, settings, frame) for number, frame in enumerate(self.prepared)]
-        divided = reduce(lambda some, more: some.unionAll(more), parcels)
-        divided = divided.repartitionById(settings.partitions, "target")
-        function = _joining(spec, settings, is_streaming)
-        return self._after(divided.mapInArrow(function, from_arrow_schema(spec.schema, prefer_timestamp_ntz=True)))
+    def dataframe(self) -> DataFrame:
+        return self._after(self.prepared[0] if self.engine is None else self.engine.dataframe())
 
     def _after(self, joined: DataFrame) -> DataFrame:
         joined = with_tables(joined, self.tables)
@@ -192,16 +176,16 @@ class _Input:
         return replace(self.options, alias=self.divided.alias, format="stream", options=texts, promised=promised)
 
 
-def _of_engine(
-    division: Division, inputs: Sequence[_Input], implied: Sequence[Expr], options: Options
-) -> tuple[tuple[DataFrame, ...], Joining]:
-    """What the engine gets, and the join that it does. implied: equalities that the division does not have."""
+def _of_engine(division: Division, inputs: Sequence[_Input], implied: Sequence[Expr], options: Options) -> StagedJoin:
+    """The join that the engine does. implied: equalities that the division does not have."""
     prepared = tuple(input.prepared() for input in inputs)
     schemas = [_arrow_schema(input.divided.alias, frame) for input, frame in zip(inputs, prepared, strict=True)]
     query = _engine_query(division, inputs)
     query = replace(query, conjuncts=(*query.conjuncts, *implied))
     spec = spec_of(query, [input.described() for input in inputs], schemas)
-    return prepared, Joining(spec, fitting(spec, _settings(spec, options)))
+    uses = [(input.divided.alias, input.options.alias) for input in inputs]
+    settings = replace(options.settings, expected=expected_of_inputs(options.settings.expected, uses))
+    return StagedJoin.of(spec, _settings(spec, settings), prepared)
 
 
 def _engine_query(division: Division, inputs: Sequence[_Input]) -> Query:
@@ -255,14 +239,14 @@ def _flat(input: _Input) -> DataFrame:
     return frame.toDF(*[_joined_name(input.divided.alias, name) for name in frame.columns])
 
 
-def _settings(spec: JoinSpec, options: Options) -> Settings:
-    if spec.counts_rows and options.settings.partitions > 1:
+def _settings(spec: JoinSpec, settings: Settings) -> Settings:
+    if spec.counts_rows and settings.partitions > 1:
         log.warning(
             "partitions = %d has no effect: a window in rows counts all rows of an input, so the join runs in one task",
-            options.settings.partitions,
+            settings.partitions,
         )
-        return replace(options.settings, partitions=1)
-    return options.settings
+        return replace(settings, partitions=1)
+    return settings
 
 
 def _arrow_schema(alias: str, frame: DataFrame) -> pa.Schema:
@@ -295,32 +279,3 @@ def _comes_back(dtype: DataType) -> bool:
 
 def _joined_name(alias: str, column: str) -> str:
     return f"{alias}.{column}"
-
-
-# --- what runs in Spark's workers ------------------------------------------------------------------------------------
-
-
-def _sent(spec: JoinSpec, input: int, settings: Settings, frame: DataFrame) -> DataFrame:
-    """The rows of an input as parcels, divided among partitions."""
-    partitions, names = settings.partitions, frame.columns
-    whole = spec.inputs[input].promises_by_order(settings.verify)
-
-    def mjoin_send(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        named = (batch.rename_columns(names) for batch in batches)
-        yield from worker.send(spec, input, partitions, whole, named)
-
-    plain = frame.toDF(*[f"c{number}" for number in range(len(names))])  # mapInArrow takes dots in names for fields
-    return plain.mapInArrow(mjoin_send, PARCELS)
-
-
-def _joining(spec: JoinSpec, settings: Settings, is_streaming: bool) -> Function:
-    """The function that joins what comes to one partition. The jar makes a stateful operator of it."""
-    tasks = None if is_streaming else batch_tasks(spec, settings, Brought(spec))
-
-    def join(parcels: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        yield from worker.join(parcels, tasks)
-
-    join.__name__ = f"{NODE}{settings.partitions}"
-    if is_streaming:
-        join.joining = Joining(spec, settings)  # type: ignore[attr-defined]
-    return join

@@ -77,6 +77,9 @@ class NodePlanner(_PlansAlone, SupportsTriggerAvailableNow):
             session = self._serving(start)
             begin = self._point(session, start["version"])
             after = self._recorded(session, end["version"])
+            if after is not None and _is_void(session, begin, after):
+                Directory(session.location(after)).delete(_plan_name(after.version))
+                after = None
             if after is None:
                 after = self._planned(session, begin, end.get("arriving", True))
             if after.plan.routing.partitions != session.settings.partitions:
@@ -115,8 +118,7 @@ class NodePlanner(_PlansAlone, SupportsTriggerAvailableNow):
         """The end of a batch that was not planned before. It is recorded before anything runs."""
         if begin.version and not session.committed(begin).is_complete:
             raise not_read(begin.version)
-        positions = self._brought.after(begin.positions) if arriving else begin.positions
-        after = session.accept(begin, positions)
+        after = session.accept(begin, self._brought.after(begin.positions, arriving), is_quiet=not arriving)
         directory = Directory(session.location(after))
         text = checked_json.text_of(offsets.encode(after, self._inputs))
         checked_json.publish(directory, _plan_name(after.version), uuid.uuid4().hex, text)
@@ -161,6 +163,17 @@ class NodePlanner(_PlansAlone, SupportsTriggerAvailableNow):
 
     def stop(self) -> None:
         """Nothing to do: the planner holds nothing."""
+
+
+def _is_void(session: Session, begin: Point, after: Point) -> bool:
+    """Whether a plan divides the state for another number of partitions than is wanted, and nothing has followed it.
+
+    Then another stage has refused that number before anything ran, and this one must not insist on it.
+    """
+    routing = after.plan.routing
+    if routing == begin.plan.routing or routing.partitions == session.settings.partitions:
+        return False
+    return not any(store.directory.names() for store in session.committed(after).stores)
 
 
 def _plan_name(version: int) -> str:

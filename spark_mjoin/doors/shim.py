@@ -103,11 +103,11 @@ def metrics_of(progress: Any) -> dict[str, str]:
     """The join's metrics in a progress of a query: a StreamingQueryProgress, or the dict of `query.lastProgress`.
 
     With the jar they are those of that batch, without it those of the batch before. The result is empty where there are
-    none. Of `spark_mjoin.join` there are those that are numbers, of the first join where a query has several.
+    none. Of `spark_mjoin.join` there are those that are numbers; of a join in stages, those of the last one.
     """
     given: Any = progress if isinstance(progress, Mapping) else json.loads(progress.json)
     for operator in given.get("stateOperators", ()):
-        if operator["operatorName"] == "mjoin":
+        if operator["operatorName"].partition(" ")[0] == "mjoin":  # behind it, what a stage joins
             return dict(_as_they_were(name, value) for name, value in operator["customMetrics"].items())
     source = given["sources"][0]
     if source.get("metrics"):

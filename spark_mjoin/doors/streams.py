@@ -28,6 +28,8 @@ from spark_mjoin.errors import OptionError, listed, nearest
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
+    from spark_mjoin.doors.frames import JoinedFrames
+
 FILES = ("parquet", "orc", "json", "csv", "text", "avro", "xml")  # formats of files that carry or suggest a schema
 LIMITS = ("maxFilesPerTrigger", "maxBytesPerTrigger")  # of Spark's streams of files
 MOST_INPUTS = 10
@@ -52,6 +54,10 @@ class Stream:
     punctuationValues: str | None = None
     punctuationRange: str | None = None
     expectedRowsPerSecond: float | None = None
+
+
+if TYPE_CHECKING:
+    Input = DataFrame | Stream
 
 
 class JoinOptions(TypedDict, total=False):
@@ -104,13 +110,25 @@ def join(
 
     OptionError and QueryError say what is wrong with options and query; nothing has run then.
     """
+    joined = planned(inputs, query, on, options)
+    if joined.engine is not None and joined.engine.is_streaming:
+        shim.install_node(joined.prepared[0].sparkSession)
+    return joined.dataframe()
+
+
+def planned(
+    inputs: Mapping[str, DataFrame | Stream],
+    query: str | None,
+    on: str | Sequence[str] | None,
+    options: JoinOptions,
+) -> JoinedFrames:
+    """The join of `join` with these arguments, checked and not built yet."""
     from spark_mjoin.doors.frames import JoinedFrames
 
     streams = _streams(inputs)
     spark = next(iter(streams.values())).df.sparkSession
     tables = [alias for alias, stream in streams.items() if not stream.df.isStreaming]
-    is_streaming = len(tables) < len(streams)
-    tables = tables if is_streaming else []
+    tables = tables if len(tables) < len(streams) else []
     _check_tables(streams, tables, options)
     _check_session(spark)
     if len(streams) - len(tables) > 1:
@@ -119,10 +137,7 @@ def join(
         given.setdefault("partitions", str(_default_partitions(spark)))
     else:
         given = _given(streams, query, on, {})
-    joined = JoinedFrames.of({alias: stream.df for alias, stream in streams.items()}, given, tables)
-    if joined.joining is not None and is_streaming:
-        shim.install_node(spark)
-    return joined.dataframe(is_streaming)
+    return JoinedFrames.of({alias: stream.df for alias, stream in streams.items()}, given, tables)
 
 
 def load(spark: SparkSession, options: Mapping[str, str], *, streaming: bool = True) -> DataFrame:

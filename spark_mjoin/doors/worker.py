@@ -15,6 +15,7 @@ import stat
 import uuid
 from collections.abc import Generator, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
+from dataclasses import dataclass
 from functools import cache
 from itertools import chain
 from pathlib import Path
@@ -22,7 +23,6 @@ from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING
 
 import pyarrow as pa
-from pyspark import TaskContext
 from pyspark.accumulators import AccumulatorParam, _deserialize_accumulator
 
 from spark_mjoin import metrics
@@ -61,18 +61,52 @@ def send(
     freeze_gc()
 
 
-def join(parcels: Iterable[pa.RecordBatch], tasks: Sequence[PartitionTask] | None) -> Iterator[pa.RecordBatch]:
-    """The results of a task that parcels come to. Without tasks the jar sends it first, in place of a parcel."""
+@dataclass(frozen=True)
+class Onward:
+    """Where the results of a stage go."""
+
+    spec: JoinSpec  # of the next stage
+    member: int  # of it
+    partitions: int
+
+
+def join(
+    parcels: Iterable[pa.RecordBatch], tasks: Sequence[PartitionTask] | None, onward: Onward | None = None
+) -> Iterator[pa.RecordBatch]:
+    """The results of a task that parcels come to. Without tasks the jar sends it first, in place of a parcel.
+
+    onward: of a stage before the last one, whose results are parcels too.
+    """
     from spark_mjoin.engine.delivered import Delivered
 
+    parcels = iter(parcels)
     if tasks is None:
-        task, parcels = _sent_by_jar(iter(parcels))
+        task, parcels = _sent_by_jar(parcels)
     else:
-        task = tasks[_partition()]
+        first = next((some for some in parcels if some.num_rows), None)
+        if first is None:
+            return  # nothing has come to a join that has no state
+        # Spark's number of the task is another one where the results of a stage are united with rows of inputs.
+        task, parcels = tasks[first.column("target")[0].as_py()], chain([first], parcels)
     with secrets_of(task.spec, task.location).kept(), TemporaryDirectory(prefix="mjoin-") as directory:
-        committing = yield from _run(task, Delivered(task, parcels, Path(directory)))
+        results = _Results(_run(task, Delivered(task, parcels, Path(directory))))
+        if onward is None:
+            yield from results
+        else:
+            yield from send(onward.spec, onward.member, onward.partitions, False, results)
     if tasks is None:
-        report_to_jar(task, {COMMITTING: round(1000 * committing)})
+        report_to_jar(task, {COMMITTING: round(1000 * results.committing)})
+
+
+class _Results:
+    """The results of a task, to be read once, and then how long its commit took."""
+
+    def __init__(self, running: Generator[pa.RecordBatch, None, float]) -> None:
+        self._running = running
+        self.committing = 0.0  # seconds
+
+    def __iter__(self) -> Iterator[pa.RecordBatch]:
+        self.committing = yield from self._running
 
 
 def _run(task: PartitionTask, feed: Feed) -> Generator[pa.RecordBatch, None, float]:
@@ -96,12 +130,6 @@ def _sent_by_jar(parcels: Iterator[pa.RecordBatch]) -> tuple[PartitionTask, Iter
     partition = pickle.loads(first.column("rows")[0].as_py())
     task: PartitionTask = partition.task
     return task, chain([first.slice(1)], parcels)
-
-
-def _partition() -> int:
-    context = TaskContext.get()
-    assert context is not None
-    return context.partitionId()
 
 
 def secrets_of(spec: JoinSpec, location: str | None = None) -> Secrets:

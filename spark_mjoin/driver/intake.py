@@ -13,7 +13,7 @@ from collections.abc import Mapping, Sequence
 from typing import Protocol
 
 from spark_mjoin import sources
-from spark_mjoin.model import JoinSpec, Position, Range
+from spark_mjoin.model import STAGE, JoinSpec, Position, Range
 from spark_mjoin.sources.protocol import Limits, SourceLog
 
 Positions = Mapping[str, Position]
@@ -52,6 +52,7 @@ class Brought:
 
     def __init__(self, spec: JoinSpec) -> None:
         self._aliases = [described.alias for described in spec.sources]
+        self._results = [described.alias for described in spec.sources if described.format == STAGE]
 
     def initial(self) -> dict[str, Position]:
         return {alias: {"batches": 0} for alias in self._aliases}
@@ -63,9 +64,13 @@ class Brought:
         """As it is: nothing comes unless it is brought."""
         return dict(start)
 
-    def after(self, start: Positions) -> dict[str, Position]:
-        """After one more batch with rows. Which inputs have any shows only when it runs."""
-        return {alias: {"batches": position["batches"] + 1} for alias, position in start.items()}
+    def after(self, start: Positions, has_news: bool = True) -> dict[str, Position]:
+        """After one more batch. Which inputs have rows in it shows only when it runs.
+
+        Without news from any stream it has none, but for results that an earlier stage had on disk.
+        """
+        moving = self._aliases if has_news else self._results
+        return {a: {"batches": p["batches"] + 1} if a in moving else p for a, p in start.items()}
 
     def ranges(self, start: Positions, end: Positions, logs: Sequence[SourceLog]) -> dict[str, list[Range]]:
         return {}

@@ -194,16 +194,22 @@ class Session:
         self._asked = start
         return self._following(start, start.positions) is not start
 
-    def accept(self, start: Point, positions: dict[str, Position]) -> Point:
-        """Where the next batch leads, which takes sources to some positions, and by which plan. There is one anyway."""
+    def accept(self, start: Point, positions: dict[str, Position], is_quiet: bool = False) -> Point:
+        """Where the next batch leads, which takes sources to some positions, and by which plan. There is one anyway.
+
+        is_quiet: nothing is new, so that there is time for disk work, though an earlier stage may send what it had on
+        disk.
+        """
         with self.pace.looking():
             self._open(start)
             self._asked = start
-            return self._following(start, positions, brought=True)
+            return self._following(start, positions, True, is_quiet)
 
-    def _following(self, start: Point, positions: dict[str, Position], brought: bool = False) -> Point:
+    def _following(
+        self, start: Point, positions: dict[str, Position], brought: bool = False, is_quiet: bool = False
+    ) -> Point:
         """Where a batch leads that may take sources up to some positions, or must: rows were brought, or none were."""
-        moving = _moved(start.positions, positions)
+        moving = [] if is_quiet else _moved(start.positions, positions)
         if moving:
             self.pace.news()
         committed = cache(lambda: self.committed(start))

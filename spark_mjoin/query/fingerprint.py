@@ -32,11 +32,14 @@ def describe(spec: JoinSpec) -> dict[str, Any]:
         "order": [i.alias for i in spec.inputs],
         "sources": {spec.sources[s].alias: _source(spec.sources[s]) for s in used},
         "inputs": {i.alias: _input(i, spec) for i in spec.inputs},
+        **({} if spec.stages is None else {"stages": spec.stages}),
     }
 
 
 def differences(old: Mapping[str, Any], new: Mapping[str, Any]) -> list[str]:
     """The differences between two fingerprints, a part of a sentence each; empty when the state can be used."""
+    if old.get("stages") != new.get("stages"):  # all else that differs follows from it
+        return [_other_stages(old.get("stages"), new.get("stages"))]
     found = [*_members(old, new, "sources", "source"), *_members(old, new, "inputs", "input")]
     if sorted(old["order"]) == sorted(new["order"]):
         found += _changed("the order of the inputs in the query", ", ".join(old["order"]), ", ".join(new["order"]))
@@ -56,6 +59,12 @@ def differences(old: Mapping[str, Any], new: Mapping[str, Any]) -> list[str]:
         for name in ("window", "timestamp", "punctuation", "constraints"):  # not every input has the last two
             found += _changed(f"input {alias}: {name}", before.get(name), after.get(name))
     return found
+
+
+def _other_stages(before: str | None, after: str | None) -> str:
+    was, now = (f"in the stages {each}" if each else "in one stage" for each in (before, after))
+    keep = f": set option 'plan' to '{before}' to stay with them" if before else ": set 'partitions' as before"
+    return f"the join ran {was}, and would now run {now}{keep}"
 
 
 def _source(source: SourceSpec) -> dict[str, Any]:

@@ -17,6 +17,7 @@ from tests.jar.engine_scenarios import ENGINE
 from tests.jar.fault_scenarios import FAULTS
 from tests.jar.oracle_scenarios import ORACLES
 from tests.jar.scenarios import SCENARIOS
+from tests.jar.stage_scenarios import STAGES
 from tests.jar.stream_scenarios import STREAMS
 from tests.jar.table_scenarios import TABLES
 from tests.spark.driver import CONF
@@ -75,7 +76,7 @@ def main(mode: str, root: Path, names: list[str]) -> None:
         directory.mkdir()
         started = time.monotonic()
         try:
-            (SCENARIOS | STREAMS | TABLES | ENGINE | ORACLES | FAULTS)[name].run(spark, directory)
+            (SCENARIOS | STREAMS | TABLES | ENGINE | ORACLES | FAULTS | STAGES)[name].run(spark, directory)
             outcome[name] = None
         except Exception:  # noqa: BLE001 - the parent shows it
             outcome[name] = traceback.format_exc()

@@ -18,7 +18,7 @@ from spark_mjoin import Stream
 from spark_mjoin.errors import MJoinError, OptionError, QueryError
 from tests.harness import Rows, duckdb_join, rows
 from tests.jar.scenarios import BOTH, CLASSIC, Scenario, command, scenario, wait_for_executors, wait_until
-from tests.spark.joins import CHAIN, STAR, FileJoin, arrivals
+from tests.spark.joins import STAR, FileJoin, arrivals
 
 STREAMS: dict[str, Scenario] = {}
 on_classic, on_both = scenario(*CLASSIC, of=STREAMS), scenario(*BOTH, of=STREAMS)
@@ -91,14 +91,6 @@ def streams_star(spark: Any, root: Path) -> None:
     assert int(found[-1]["customMetrics"]["resultsTotal"]) == join.expected().total()
     assert found[-1]["numRowsTotal"] == int(found[-1]["customMetrics"]["numRowsTotal"]) > found[0]["numRowsTotal"] > 0
     assert found[-1]["memoryUsedBytes"] > 0 and found[-1]["numShufflePartitions"] == 3
-
-
-@on_classic
-def streams_chain_is_one_task(spark: Any, root: Path) -> None:
-    join = StreamJoin(root, query=CHAIN, options=LIMITED).fill(files=3)
-    query = join.run(spark)
-    assert join.collected == join.expected()
-    assert operators(query)[-1]["numShufflePartitions"] == 1
 
 
 @on_both

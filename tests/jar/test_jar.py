@@ -16,6 +16,7 @@ from tests.jar.engine_scenarios import ENGINE
 from tests.jar.fault_scenarios import FAULTS as ON_A_CLUSTER
 from tests.jar.oracle_scenarios import ORACLES
 from tests.jar.scenarios import SCENARIOS
+from tests.jar.stage_scenarios import STAGES
 from tests.jar.stream_scenarios import STREAMS
 from tests.jar.table_scenarios import TABLES
 from tests.spark.processes import run_with_children
@@ -26,6 +27,7 @@ ALL = {
     "format": SCENARIOS,
     "streams": STREAMS,
     "tables": TABLES | ENGINE,
+    "stages": STAGES,
     "oracle": ORACLES,
     "faults": ON_A_CLUSTER,
 }  # each in a session of its own

@@ -14,6 +14,7 @@ import org.apache.spark.sql.catalyst.plans.physical.Partitioning;
 import org.apache.spark.sql.catalyst.plans.physical.UnknownPartitioning;
 import org.apache.spark.sql.catalyst.plans.physical.UnspecifiedDistribution$;
 import org.apache.spark.sql.execution.ColumnarToRowExec;
+import org.apache.spark.sql.execution.LocalTableScanExec;
 import org.apache.spark.sql.execution.RowToColumnarExec;
 import org.apache.spark.sql.execution.SparkPlan;
 import org.apache.spark.sql.execution.streaming.operators.stateful.StatefulOpStateStoreCheckpointInfo;
@@ -152,7 +153,7 @@ public final class JoinExec extends StreamingGlobalLimitExec {
 
   @Override
   public String shortName() {
-    return "mjoin";
+    return function == null ? "mjoin" : function.name(); // the superclass's constructor may ask
   }
 
   @Override
@@ -240,7 +241,7 @@ public final class JoinExec extends StreamingGlobalLimitExec {
     StatefulOperatorStateInfo info = getStateInfo();
     RunningJoin join = RunningJoin.of(info, function.udf().func(), sparkContext());
     RDD<InternalRow> input = child().execute();
-    byte[][] plans = join.plan(info.storeVersion(), input.getNumPartitions() == function.partitions());
+    byte[][] plans = join.plan(info.storeVersion(), hasNewData());
     if (plans.length != function.partitions()) {
       throw new IllegalStateException(
           "the join has " + function.partitions() + " partitions, and was planned for " + plans.length);
@@ -272,6 +273,23 @@ public final class JoinExec extends StreamingGlobalLimitExec {
                 JoinMetrics.counted(CollectionConverters.asJava(metrics())),
                 pythonMetrics()));
     return running;
+  }
+
+  /**
+   * Whether some stream below has new data. Where it has none, Spark puts an empty table in its place. In a batch
+   * without new data an earlier stage may still send rows from disk. The join takes them, and its disk work is planned
+   * as if none came.
+   */
+  private boolean hasNewData() {
+    return collectLeaves().exists(leaf -> isStream(leaf) && !isEmptyTable(leaf));
+  }
+
+  private static boolean isStream(SparkPlan leaf) {
+    return leaf.logicalLink().isEmpty() || leaf.logicalLink().get().isStreaming();
+  }
+
+  private static boolean isEmptyTable(SparkPlan leaf) {
+    return leaf instanceof LocalTableScanExec table && table.rows().isEmpty();
   }
 
   /** Spark puts the conversion to rows into the plan by itself; this is for callers that do not. */

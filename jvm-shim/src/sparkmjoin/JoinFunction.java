@@ -5,5 +5,8 @@ import org.apache.spark.sql.catalyst.expressions.Attribute;
 import org.apache.spark.sql.catalyst.expressions.PythonUDF;
 import scala.collection.immutable.Seq;
 
-/** The Python function of a join, its number of partitions, its columns. A node above may send it to tasks. */
-record JoinFunction(int partitions, PythonUDF udf, Seq<Attribute> output) implements Serializable {}
+/**
+ * The Python function of a join, its name among operators, its number of partitions, its columns. A node above may send
+ * it to tasks.
+ */
+record JoinFunction(String name, int partitions, PythonUDF udf, Seq<Attribute> output) implements Serializable {}

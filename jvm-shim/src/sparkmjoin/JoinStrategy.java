@@ -18,13 +18,14 @@ import scala.jdk.javaapi.CollectionConverters;
 
 /**
  * Plans a streaming {@code mapInArrow} as {@link JoinExec} if its Python function is named {@code
- * mjoin_join_<partitions>} and its input has the columns of an exchange between partitions of a join.
+ * mjoin_join_<partitions>}, with its stage behind that where there are several, and its input has the columns of an
+ * exchange between partitions of a join.
  *
  * <p>Python has no other way to say to the planner which function is meant. A query that is not streaming keeps its
  * {@code mapInArrow}.
  */
 final class JoinStrategy extends SparkStrategy {
-  private static final Pattern MARK = Pattern.compile("mjoin_join_([1-9]\\d{0,8})");
+  private static final Pattern MARK = Pattern.compile("mjoin_join_([1-9]\\d{0,8})( .+)?", Pattern.DOTALL);
 
   /** A row is for one partition. It is a part of one input, as the join's Python code has packed it. */
   private static final StructType EXCHANGED =
@@ -55,7 +56,8 @@ final class JoinStrategy extends SparkStrategy {
         && EXCHANGED.sameType(map.child().schema())) {
       Matcher mark = MARK.matcher(udf.name());
       if (mark.matches()) {
-        JoinFunction function = new JoinFunction(Integer.parseInt(mark.group(1)), udf, map.output());
+        String name = mark.group(2) == null ? "mjoin" : "mjoin" + mark.group(2);
+        JoinFunction function = new JoinFunction(name, Integer.parseInt(mark.group(1)), udf, map.output());
         return Seqs.of(new JoinExec(0L, planLater(map.child()), Option.empty(), Option.empty(), function));
       }
     }

@@ -1,0 +1,240 @@
+"""Whether a join without a key common to all inputs runs in stages, in which ones, and what these are expected to move.
+
+    rows of inputs ──Statistics.size──> rows of every result ──widths──> bytes that each stage has shuffled to it
+    stages of least bytes ──compared with all inputs in one task──> the choice
+
+The plan is chosen before anything runs, and stays: a stage is an operator of the query, with a state of its own. It
+follows from what somebody expects, and nothing else, so that a restart with the same options has the same plan.
+
+Rows: `expectedRowsPerSecond` over HORIZON_SECONDS, or the rows that a table has. Where only some are known, the others
+count as their mean; where none are, all count as ASSUMED_ROWS_PER_SECOND. Selectivities: `expectedSelectivity`, or as
+if keys were unique. Widths: by the types of the columns that are sent, VARIABLE_BYTES for values without a fixed width.
+
+A stage moves all rows of its members. The busiest task of a plan takes in a partition's part of all that its stages
+move; one task takes in all inputs once. Stages are chosen where their busiest task has less to do. So in one partition
+there are none, nor where intermediate results are expected to outgrow the inputs by more than the partitions.
+
+The search goes from parts to larger parts: a step joins some of the parts that have a key in common. It finds the plan
+of least bytes among all for up to EXACT inputs. For more, a step joins all parts that have the key, and after
+MOST_STEPS the rest is chosen step by step. Of equal plans that with fewer stages is taken, then by name.
+
+Not in stages, since nothing proves it right there:
+- windows and watermarks: what is late depends on all inputs of a result, and a result of an earlier stage may come from
+  disk long after its rows. Key promises and constraints: they say which rows of an input do not come any more, and not
+  which results. Shedding and windows that shrink: what a stage drops is missing in later ones, uncounted.
+- `overflow` = 'fail': the budget is divided by expectation, and a stage could fail while others have room.
+- `access` with single directions: they are between inputs, which may meet only as parts of results.
+Pure.
+"""
+
+from __future__ import annotations
+
+import heapq
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+from functools import cached_property, lru_cache
+from itertools import combinations
+
+import pyarrow as pa
+
+from spark_mjoin.driver import access
+from spark_mjoin.driver.costs import Inputs, expected_of
+from spark_mjoin.mjoin.expressions import type_of
+from spark_mjoin.mjoin.statistics import Statistics
+from spark_mjoin.model import JoinSpec, Settings, Tree
+from spark_mjoin.query import stages
+from spark_mjoin.query import tree as trees
+
+HORIZON_SECONDS = 600.0  # that the choice looks ahead
+ASSUMED_ROWS_PER_SECOND = 1000.0  # where nothing is known of any input
+VARIABLE_BYTES = 20.0  # of a string or another value without a fixed width, with its offset: as Spark's planner has it
+EXACT = 6  # inputs
+MOST_STEPS = 1000
+EQUAL_SHARE = 0.5  # of the budget is divided equally among stages, the rest by the bytes that are expected
+
+Parts = frozenset[Inputs]
+_Step = tuple[float, int, str, Parts, dict[Inputs, Tree]]  # bytes, stages, a name of both that follow, parts, trees
+
+
+@dataclass(frozen=True)
+class Expected:
+    """What is expected of the inputs of a join."""
+
+    spec: JoinSpec
+    rows: tuple[float, ...]  # of each input
+    given: dict[tuple[int, int], float]  # selectivities of pairs of inputs
+
+    @staticmethod
+    def of(
+        spec: JoinSpec,
+        settings: Settings,
+        tables: Sequence[float | None] | None = None,
+        seconds: float = HORIZON_SECONDS,
+    ) -> Expected:
+        """tables: of each input, how many rows it has, where that is known."""
+        rates, given = expected_of(spec, settings.expected)
+        known: list[float | None] = [rate * seconds if rate else None for rate in rates]
+        if tables is not None:
+            known = [of_table if rows is None else rows for rows, of_table in zip(known, tables, strict=True)]
+        found = [rows for rows in known if rows is not None]
+        assumed = sum(found) / len(found) if found else ASSUMED_ROWS_PER_SECOND * seconds
+        return Expected(spec, tuple(assumed if rows is None else rows for rows in known), given)
+
+    def rows_of(self, inputs: Inputs) -> float:
+        """Of the results over some inputs."""
+        return self._statistics.size(inputs)
+
+    def bytes_of(self, inputs: Inputs) -> float:
+        """That move when the rows of an input, or the results over several, are shuffled."""
+        return self.rows_of(inputs) * self.width_of(inputs)
+
+    def width_of(self, inputs: Inputs) -> float:
+        """Bytes of a row of an input, or of a result over several, as it is sent."""
+        if len(inputs) == 1:
+            (number,) = inputs
+            input = self.spec.inputs[number]
+            schema = self.spec.sources[input.source].schema
+            return sum(width(schema.field(name).type) for name in input.columns)
+        columns = stages.results(self.spec, sorted(inputs)).values()
+        return sum(width(type_of(expr, self.spec.column_type)) for expr in columns)
+
+    @property
+    def whole_bytes(self) -> float:
+        """Of all inputs."""
+        return sum(self.bytes_of(frozenset((i,))) for i in range(len(self.rows)))
+
+    def moved(self, tree: Tree) -> list[float]:
+        """The bytes that are shuffled to each stage of a tree, in the order in which they run."""
+        return [sum(self.bytes_of(trees.leaves(member)) for member in members) for members in in_order(tree)]
+
+    @cached_property
+    def _statistics(self) -> Statistics:
+        return Statistics.of(self.spec, self.rows, given=self.given)
+
+
+def width(type: pa.DataType) -> float:
+    """The bytes of a value, about."""
+    if pa.types.is_boolean(type):
+        return 1 / 8
+    if pa.types.is_struct(type):
+        return sum(width(type.field(i).type) for i in range(type.num_fields))
+    try:
+        return float(type.bit_width / 8)
+    except ValueError:
+        return VARIABLE_BYTES
+
+
+def in_order(tree: Tree) -> list[tuple[Tree, ...]]:
+    """The joins of a tree in the order in which stages run: each after those that it needs."""
+    if isinstance(tree, int):
+        return []
+    return [*(below for member in tree for below in in_order(member)), tree]
+
+
+# --- the choice ----------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Staging:
+    """How a join runs that has no key in common, and why."""
+
+    tree: Tree | None  # of stages; None: in one task
+    reason: str
+
+
+def choose(spec: JoinSpec, settings: Settings, expected: Expected) -> Staging:
+    """The stages of a join without a common key. Option `plan` decides, if it is set."""
+    reason = obstacle(spec, settings)
+    if reason is not None:
+        return Staging(None, reason)
+    if settings.plan is not None:
+        wanted = trees.parse(settings.plan, spec)
+        if stages.can_run(spec, wanted):
+            return Staging(wanted, "option 'plan' says so")
+        return Staging(None, "option 'plan' has a join whose members have no key in common")
+    best = least_bytes(expected)
+    busiest, alone = sum(expected.moved(best)) / settings.partitions, expected.whole_bytes
+    if busiest < alone:
+        return Staging(best, "of all plans of stages it moves the fewest bytes")
+    if settings.partitions == 1:
+        return Staging(None, "there is one partition")
+    return Staging(None, "intermediate results are expected to be so large that one task has less to do")
+
+
+def obstacle(spec: JoinSpec, settings: Settings) -> str | None:
+    """Why a join cannot run in stages; None where it can."""
+    if spec.windowed:
+        return "it has windows"
+    if spec.promising:
+        return "it has punctuations or constraints"
+    if settings.overflow != "spill" or settings.max_delay is not None:
+        return f"option 'overflow' is '{settings.overflow}'"
+    if access.parse(settings.access, spec).directions:
+        return "option 'access' names single inputs"
+    return None
+
+
+def settings_of(settings: Settings, moved: Sequence[float]) -> list[Settings]:
+    """The settings of each stage, by the bytes that are shuffled to it. Together they keep to the budget."""
+    own = replace(settings, plan=None)
+    if settings.memory_bytes is None:
+        return [own] * len(moved)
+    total = sum(moved) or 1.0
+    shares = [EQUAL_SHARE / len(moved) + (1 - EQUAL_SHARE) * some / total for some in moved]
+    return [replace(own, memory_bytes=int(settings.memory_bytes * share)) for share in shares]
+
+
+# --- the search ----------------------------------------------------------------------------------------------------
+
+
+def least_bytes(expected: Expected) -> Tree:
+    """The tree of stages that moves the fewest bytes."""
+    return _Search(expected).best()
+
+
+class _Search:
+    def __init__(self, expected: Expected) -> None:
+        self._expected, self._count = expected, len(expected.rows)
+        self._bytes = lru_cache(maxsize=None)(expected.bytes_of)
+        self._classes = lru_cache(maxsize=None)(lambda part: stages.classes_of(expected.spec, sorted(part)))
+
+    def best(self) -> Tree:
+        start = frozenset(frozenset((i,)) for i in range(self._count))
+        seen: set[Parts] = set()
+        waiting: list[_Step] = [(0.0, 0, "", start, {part: min(part) for part in start})]
+        while waiting:
+            moved, steps, _, parts, made = heapq.heappop(waiting)
+            if len(parts) == 1:
+                return next(iter(made.values()))
+            if parts in seen:
+                continue
+            seen.add(parts)
+            following = [self._joined(moved, steps, made, group) for group in self._groups(parts)]
+            if len(seen) >= MOST_STEPS:
+                waiting = [min(following, key=self._greed)]
+                continue
+            for each in following:
+                heapq.heappush(waiting, each)
+        raise AssertionError("the inputs of a join are connected")
+
+    def _greed(self, step: _Step) -> tuple[float, str]:
+        """What is left to be moved after a step, about."""
+        moved, _, name, parts, _ = step
+        return moved + sum(map(self._bytes, parts)) if len(parts) > 1 else moved, name
+
+    def _joined(self, moved: float, steps: int, made: dict[Inputs, Tree], group: tuple[Inputs, ...]) -> _Step:
+        whole, rest = frozenset[int]().union(*group), {p: t for p, t in made.items() if p not in group}
+        rest[whole] = trees.normal(tuple(made[part] for part in group))
+        parts = frozenset(rest)
+        return moved + sum(map(self._bytes, group)), steps + 1, str(sorted(map(str, rest.values()))), parts, rest
+
+    def _groups(self, parts: Parts) -> Iterator[tuple[Inputs, ...]]:
+        """The parts that one stage may join."""
+        found: set[tuple[Inputs, ...]] = set()
+        ordered = sorted(parts, key=min)
+        for key_class in range(len(self._expected.spec.classes)):
+            able = [part for part in ordered if key_class in self._classes(part)]
+            if len(able) > 1:
+                sizes = range(2, len(able) + 1) if self._count <= EXACT else [len(able)]
+                found |= {group for size in sizes for group in combinations(able, size)}
+        return iter(sorted(found, key=lambda group: [sorted(part) for part in group]))

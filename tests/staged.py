@@ -1,0 +1,121 @@
+"""Joins in stages without Spark: the planners and tasks of every stage, and what a shuffle does between them."""
+
+import random
+import uuid
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+from pyspark.sql.streaming.datasource import ReadAllAvailable
+
+from spark_mjoin.doors.node import Joining, NodePlanner
+from spark_mjoin.engine import batch, cache
+from spark_mjoin.engine.delivered import Delivered
+from spark_mjoin.engine.exchange import Sender
+from spark_mjoin.model import JoinSpec, Settings, Tree
+from spark_mjoin.query import tree as trees
+from spark_mjoin.query.stages import classes_of, staged
+from spark_mjoin.state.routing import Routing
+from tests.feeds import brought_to
+from tests.harness import CRASH, OK, TORN, TWICE, Rows, rows
+
+Arriving = Mapping[str, pa.Table]  # by alias of the input
+
+
+def any_stages(spec: JoinSpec, seed: int) -> Tree:
+    """A tree that can run in stages, whichever."""
+    chance = random.Random(seed)
+    members: list[Tree] = list(range(len(spec.inputs)))
+    while len(members) > 1:
+        able = [
+            [m for m in members if key_class in classes_of(spec, trees.inputs_below(m))]
+            for key_class in range(len(spec.classes))
+        ]
+        group = chance.choice([each for each in able if len(each) > 1])
+        chosen = chance.sample(group, chance.randint(2, len(group)))
+        members = [m for m in members if m not in chosen] + [tuple(chosen)]
+    return trees.normal(members[0])
+
+
+class StagedJoin:
+    """A query of several stages, each with its own state, driven as Spark and the jar do."""
+
+    def __init__(self, root: Path, spec: JoinSpec, tree: Tree, settings: Settings | Sequence[Settings]) -> None:
+        """settings: of all stages alike, or of each."""
+        self.root, self.stages = root, staged(spec, tree)
+        self.settings = [settings] * len(self.stages) if isinstance(settings, Settings) else list(settings)
+        self.version = 0
+        self.restart()
+
+    def restart(self) -> None:
+        cache.of_worker().clear()
+        pairs = zip(self.stages, self.settings, strict=True)
+        self.planners = [NodePlanner(Joining(stage.spec, settings)) for stage, settings in pairs]
+
+    def point(self, stage: int, version: int, **more: Any) -> dict[str, Any]:
+        return {"state": str(self.root / "state" / str(stage)), "queryId": "some-query", "version": version, **more}
+
+    def batch(self, arriving: Arriving, fault: str = OK, until: int = 0) -> Rows:
+        """One micro-batch. A crash comes after stage `until` has run, or while it runs."""
+        if fault in (CRASH, TORN):
+            self._run(arriving, until % len(self.stages), fault == TORN)
+            self.restart()
+        for _ in range(2 if fault == TWICE else 1):
+            produced = self._run(arriving, len(self.stages) - 1)
+        self.version += 1
+        return rows(pa.Table.from_batches(produced)) if produced else Rows()
+
+    def _run(self, arriving: Arriving, until: int, torn: bool = False) -> list[pa.RecordBatch]:
+        """The results of a stage, after all those that it needs; torn: its tasks are cut off."""
+        has_data = bool(arriving)
+        tasks = [
+            [p.task for p in planner.partitions(
+                self.point(n, self.version), self.point(n, self.version + 1, arriving=has_data))]
+            for n, planner in enumerate(self.planners)
+        ]  # fmt: skip
+        sent: dict[tuple[int, int], list[pa.RecordBatch]] = {}
+        for number, stage in enumerate(self.stages[: until + 1]):
+            parcels = []
+            for member, leaves in enumerate(stage.leaves):
+                if (number, member) in sent:
+                    parcels += sent[number, member]
+                elif stage.spec.inputs[member].alias in arriving and len(leaves) == 1:
+                    table = arriving[stage.spec.inputs[member].alias]
+                    parcels += self._sent(number, member, table.to_batches())
+            results = [b for task in tasks[number] for b in self._joined(task, parcels, torn and number == until)]
+            if stage.onward is not None:
+                next_, member = stage.onward
+                sent[stage.onward] = self._sent(next_, member, results)
+        return results
+
+    def _sent(self, number: int, member: int, batches: Sequence[pa.RecordBatch]) -> list[pa.RecordBatch]:
+        routing = Routing(self.settings[number].partitions)
+        return list(Sender(self.stages[number].spec, member, routing).parcels(batches))
+
+    def _joined(self, task: Any, parcels: Sequence[pa.RecordBatch], torn: bool) -> list[pa.RecordBatch]:
+        mine = brought_to(task.partition, parcels)
+        random.shuffle(mine)
+        directory = self.root / uuid.uuid4().hex
+        directory.mkdir(parents=True)
+        running = batch.run(task, Delivered(task, mine, directory), uuid.uuid4().hex, cache.of_worker())
+        found = [next(running, None)] if torn else list(running)
+        running.close()
+        return [each for each in found if each is not None]
+
+    def has_more(self) -> bool:
+        return any(
+            planner.latestOffset(self.point(n, self.version), ReadAllAvailable())["more"]
+            for n, planner in enumerate(self.planners)
+        )
+
+    def whole(self, batches: Sequence[Arriving], schedule: Sequence[tuple[str, int]] = ()) -> Rows:
+        """All results of some batches, and then of ticks while there is something to do."""
+        found, faults = Rows(), iter(schedule)
+        for arriving in batches:
+            found += self.batch(arriving, *next(faults, (OK, 0)))
+        for _ in range(100):
+            if not self.has_more():
+                return found
+            found += self.batch({}, *next(faults, (OK, 0)))
+        raise AssertionError("there is always more to do")
