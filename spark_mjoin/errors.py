@@ -45,9 +45,9 @@ class JarError(MJoinError):
 def not_read(version: int) -> StateError:
     """Of a join whose input cannot be asked for again."""
     return StateError(
-        f"some partition of the join has no version {version} of its state: the batch that makes it was not read to "
-        "its end, and its input cannot be asked for again. A foreachBatch has to read all rows of its DataFrame: write "
-        "it, count() it, or persist() it before it uses a part of it. Change it so, and start with a new checkpoint"
+        f"some partition of the join has no version {version} of its state, though Spark has recorded the batch that "
+        "makes it as done, and its input cannot be asked for again. The checkpoint and the state are not of the same "
+        "time: restore both, or start with a new checkpoint"
     )
 
 

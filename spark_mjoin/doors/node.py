@@ -10,8 +10,9 @@ readers of streaming sources. A version of the state is the number of a batch: S
 There is no offset that could have the plan, so it is a file next to the state, and written before the batch runs. A
 batch that is run again finds it there, and runs as it was planned.
 
-The input of a batch cannot be asked for again. So where a partition has not committed the version before, because
-nobody has read that batch to its end, the query ends with an error that says so: a gap would be worse.
+The input of a batch cannot be asked for again. The jar sees to it that every task has run when Spark records a batch as
+done. Where a partition has not committed the version before all the same, the query ends with an error that says so: a
+gap would be worse.
 """
 
 from __future__ import annotations

@@ -4,8 +4,10 @@
                                  (a batch of its own, if any is)    tasks take over the rows     (two batches later)
 
 The routing changes only past a version that every partition has committed: a task of the new one takes over rows from
-partitions of the old one, at that version (engine.takeover). And only where nothing is pending on disk: then every
-combination of the rows in the state is emitted, and nothing has to be known of them but that.
+partitions of the old one, at that version (engine.takeover). Then every combination of the rows in the state must be
+emitted, so that nothing has to be known of them but that. Where input can wait, a batch of its own sees to this. Where
+it cannot, since it was brought, the new tasks emit what is pending while they take over; but not in a tree, where
+results of one operator are rows of another.
 
 Decided between two batches and recorded with the next (DESIGN, invariant 3): a batch that is run again has the
 partitions that it had.
@@ -38,8 +40,18 @@ class Division:
     reason: str = ""  # where something changes, or should and does not
 
 
-def divide(spec: JoinSpec, wanted: int, version: int, before: Routing, committed: Callable[[], Committed]) -> Division:
-    """For the batch after a version that was divided as `before` says; committed: what that version's tasks have."""
+def divide(
+    spec: JoinSpec,
+    wanted: int,
+    version: int,
+    before: Routing,
+    committed: Callable[[], Committed],
+    can_wait: bool = True,
+) -> Division:
+    """For the batch after a version that was divided as `before` says; committed: what that version's tasks have.
+
+    can_wait: whether the rows of the next batch can be left for a later one.
+    """
     if not version:
         return Division(Routing(wanted))
     if before.partitions == wanted:
@@ -52,7 +64,8 @@ def divide(spec: JoinSpec, wanted: int, version: int, before: Routing, committed
             reason=f"partitions do not change {change} yet: some partition has not committed version {version}, "
             "because nobody has read its results to their end",
         )
-    if any(is_pending(spec, manifest) for manifest in whole):
+    pending = [manifest for manifest in whole if is_pending(spec, manifest)]
+    if pending and (can_wait or any(len(manifest.operators) > 1 for manifest in pending)):
         return Division(before, True, f"all that is pending is emitted before partitions change {change}")
     rows = sum(sum(manifest.rows_held) for manifest in whole)
     return Division(

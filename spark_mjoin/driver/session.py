@@ -210,7 +210,8 @@ class Session:
         purges = not moving and self._has_time_to_purge(start, committed)
         if not (brought or moving or purges or self._may_have_disk_work(committed)):
             return start
-        division = rescaling.divide(self.spec, self.settings.partitions, start.version, start.plan.routing, committed)
+        before, wanted = start.plan.routing, self.settings.partitions
+        division = rescaling.divide(self.spec, wanted, start.version, before, committed, can_wait=not brought)
         if division.emits_pending:
             if brought:
                 raise _cannot_wait(start.plan.routing.partitions)
@@ -409,9 +410,9 @@ def worked(committed: Committed) -> Worked:
 
 def _cannot_wait(partitions: int) -> StateError:
     return StateError(
-        f"option 'partitions' has changed from {partitions}, and results from disk are still pending, which have to be "
-        f"emitted first. Start the query with partitions = {partitions}, wait until deferredRows is 0 in its progress, "
-        "and change it then"
+        f"option 'partitions' has changed from {partitions}, and results from disk are still pending in a plan of "
+        "several joins (option 'plan'), which have to be emitted first. Start the query with partitions = "
+        f"{partitions}, wait until deferredRows is 0 in its progress, and change it then"
     )
 
 

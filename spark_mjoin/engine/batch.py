@@ -56,7 +56,7 @@ def run(task: PartitionTask, feed: Feed, attempt: str, cache: StateCache) -> Gen
             batch = _begin(task, state, task.ledger.plan, store.draft(task.ledger.next_version, attempt), counts)
             emission = Emission.of(task, feed, batch.draft)
             counts.brought = emission.brought
-            yield from emission.early(_advance(task, feed, batch))
+            yield from emission.early(_results(task, feed, batch))
             if task.location is not None:
                 started = time.perf_counter()
                 if _commit(batch, task.end, feed):
@@ -88,6 +88,14 @@ def _store(task: PartitionTask) -> Iterator[StateStore]:
         return
     with TemporaryDirectory(prefix="mjoin-") as directory:
         yield StateStore(directory, task.partition, task.compression, task.routing)
+
+
+def _results(task: PartitionTask, feed: Feed, batch: Pipeline) -> Iterator[pa.RecordBatch]:
+    """All that a batch emits: where the partition is new, first what others have left pending."""
+    plan, counts = batch.plan, batch.counts
+    if plan.routing.before is not None and task.ledger.next_version == plan.routing.since:
+        yield from counts.disk_to_disk.timed(takeover.emit_pending(task, plan, counts), batch.clock)
+    yield from _advance(task, feed, batch)
 
 
 def _advance(task: PartitionTask, feed: Feed, batch: Pipeline) -> Iterator[pa.RecordBatch]:

@@ -1,12 +1,13 @@
 """The first version of a partition after the number of partitions has changed: rows are taken over from the old ones.
 
-    old routing   | 0          | 1          |        version since - 1, of every partition, where nothing is pending
+    old routing   | 0          | 1          |        version since - 1, of every partition
     new routing   | 0     | 1      | 2      |        partition 1 takes the rows in its slots from 0 and from 1
 
 Right because: a combination has one key of the class by which rows are divided, so all its rows are in one slot. They
-were in one old partition, and are in one new partition. Nothing was pending, so each combination of the rows that are
-taken over is emitted. That is all that has to be known of them: they are marked as emitted. A later combination has a
-row that comes later, and is found as ever.
+were in one old partition, and are in one new partition. What was pending of them there, the new partition emits in its
+first batch, by passes over the segments of the old ones. So each combination of the rows that are taken over is
+emitted. That is all that has to be known of them: they are marked as emitted. A later combination has a row that comes
+later, and is found as ever.
 
 Only rows of inputs are taken over, as members of one MJoin. Intermediate results of a tree are made anew, as whenever
 the plan changes (engine.replan). Rows that were dropped stay behind.
@@ -23,18 +24,20 @@ to the one new partition that owns its first slot, so that sums over partitions 
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterator, Sequence
+from collections.abc import Container, Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
 
 from spark_mjoin.counts import BatchCounts
-from spark_mjoin.engine import inheritance, overflow, sampling
-from spark_mjoin.engine.disk import READ_ROWS, Part
+from spark_mjoin.engine import cleanup, inheritance, overflow, sampling
+from spark_mjoin.engine.disk import READ_ROWS, Disk, Part, key_name
 from spark_mjoin.errors import StateError
 from spark_mjoin.evidence import EdgeCounts, Edges, edges_of
+from spark_mjoin.mjoin.orders import Probing
 from spark_mjoin.mjoin.statistics import over_inputs
 from spark_mjoin.model import JoinSpec
 from spark_mjoin.plan import Overflow, Plan
@@ -42,14 +45,15 @@ from spark_mjoin.query.tree import layout, single
 from spark_mjoin.state.admitted import Admitted
 from spark_mjoin.state.buckets import BUCKETS
 from spark_mjoin.state.columns import rows_in
+from spark_mjoin.state.directory import Directory
 from spark_mjoin.state.groups import Groups
-from spark_mjoin.state.manifest import Manifest
+from spark_mjoin.state.manifest import Manifest, Segment
 from spark_mjoin.state.operator import OperatorState
 from spark_mjoin.state.partition import PartitionState
 from spark_mjoin.state.progress import Progress
 from spark_mjoin.state.routing import Slots
 from spark_mjoin.state.sample import Sample
-from spark_mjoin.state.segments import arrived_of
+from spark_mjoin.state.segments import Segments, arrived_of
 from spark_mjoin.state.store import Draft, StateStore
 from spark_mjoin.task import PartitionTask
 
@@ -64,22 +68,8 @@ def take_over(task: PartitionTask, plan: Plan, draft: Draft, counts: BatchCounts
 
     By the plan of the batch that makes a version: it says how much memory there is, and where rows come from.
     """
-    before, every_input = plan.routing.before, single(len(task.spec.inputs))
-    assert before is not None and task.location is not None
-    slots = plan.routing.slots(task.partition)
-    shared = {p: before.slots(p).common(slots) for p in range(before.partitions)}
-    donors = [
-        Donor(
-            task.spec,
-            StateStore(task.location, p, task.compression, before),
-            plan.routing.since - 1,
-            share=common / before.slots(p).size,
-            weight=common / slots.size,
-            is_last=slots.have(np.array(before.slots(p).first)).item(),
-        )
-        for p, common in shared.items()
-        if common
-    ]
+    slots, every_input = plan.routing.slots(task.partition), single(len(task.spec.inputs))
+    donors = _donors(task, plan)
     positions = donors[0].manifest.positions
     if any(donor.manifest.positions != positions for donor in donors):
         raise StateError(
@@ -96,9 +86,62 @@ def take_over(task: PartitionTask, plan: Plan, draft: Draft, counts: BatchCounts
     for donor in donors:
         taking.rows(donor)
     taking.conclude()
-    log.info("took over %d rows from %d of %d partitions", taking.count, len(donors), before.partitions)
+    log.info("took over %d rows from %d partitions", taking.count, len(donors))
     counts.taken_over += taking.count
     return state
+
+
+def _donors(task: PartitionTask, plan: Plan) -> list[Donor]:
+    """The old partitions that have slots of the new one."""
+    before, slots = plan.routing.before, plan.routing.slots(task.partition)
+    assert before is not None and task.location is not None
+    shared = {p: before.slots(p).common(slots) for p in range(before.partitions)}
+    return [
+        Donor(
+            task.spec,
+            StateStore(task.location, p, task.compression, before),
+            plan.routing.since - 1,
+            share=common / before.slots(p).size,
+            weight=common / slots.size,
+            is_last=slots.have(np.array(before.slots(p).first)).item(),
+        )
+        for p, common in shared.items()
+        if common
+    ]
+
+
+def emit_pending(task: PartitionTask, plan: Plan, counts: BatchCounts) -> Iterator[pa.RecordBatch]:
+    """What is pending in the old partitions, as far as it is in the slots of the new one."""
+    slots = plan.routing.slots(task.partition)
+    for donor in _donors(task, plan):
+        debt = donor.debt()
+        if debt:
+            assert donor.is_single, "the driver has what is pending in a tree emitted before"
+            of = donor.root.spec
+            store, keys = donor.store, [key_name(of, input, donor.star) for input in range(len(of.inputs))]
+            store.segments = _SegmentsInSlots(store.directory, keys, slots)
+            probing = Probing(of, [None] * len(of.inputs), ()).looking_up()
+            area = overflow.work_area(plan.overflow)
+            yield from cleanup.clean(Disk(donor.root, store, area, counts.disk_to_disk, probing), debt)
+
+
+class _SegmentsInSlots(Segments):
+    """The files of an old partition, without the rows that are in the slots of others."""
+
+    def __init__(self, directory: Directory, keys: Sequence[str], slots: Slots) -> None:
+        """keys: the column of each input by which rows are divided."""
+        super().__init__(directory)
+        self._keys, self._slots = keys, slots
+
+    def batches(self, segment: Segment, buckets: Container[int] | None = None) -> Iterator[tuple[int | None, Any]]:
+        for bucket, batch in super().batches(segment, buckets):
+            yield bucket, self._own(segment, batch)
+
+    def rows(self, segment: Segment) -> Iterator[pa.RecordBatch]:
+        return (batch for _, batch in self.batches(segment))
+
+    def _own(self, segment: Segment, batch: pa.RecordBatch) -> pa.RecordBatch:
+        return batch.take(pa.array(rows_in(self._slots, batch.column(self._keys[segment.input]))))
 
 
 @dataclass(frozen=True, eq=False)
@@ -136,6 +179,19 @@ class Donor:
         """Whether all inputs are in one MJoin, so that what is known of it is known of the heir's."""
         return len(self.manifest.operators) == 1
 
+    @property
+    def star(self) -> int:
+        """The class of keys by which rows are divided."""
+        star = self.spec.star_class
+        assert star is not None, "only a join with a key common to all inputs has partitions"
+        return star
+
+    def debt(self) -> tuple[int, ...]:
+        """The buckets in which results are pending."""
+        if all(figures.groups is None for figures in self.manifest.operators):
+            return ()
+        return tuple(int(b) for b in np.flatnonzero(self.root.groups.in_debt()))
+
     def admitted(self, input: int) -> Admitted:
         operator, member = self.state.inputs()[input]
         return operator.admitted[member]
@@ -148,9 +204,8 @@ class Donor:
     def rows(self, input: int, slots: Slots) -> Iterator[pa.RecordBatch]:
         """The rows of an input in some slots that are in the state."""
         operator, member = self.state.inputs()[input]
-        star, of = self.spec.star_class, operator.spec.inputs[member]
-        assert star is not None, "only a join with a key common to all inputs has partitions"
-        key = of.stored[dict(of.keys)[star]].field
+        of = operator.spec.inputs[member]
+        key = of.stored[dict(of.keys)[self.star]].field
         for batch in Part(member).read(operator, self.store):
             chosen = rows_in(slots, batch.column(key))
             if chosen.size:

@@ -173,7 +173,7 @@ def test_a_batch_that_nobody_has_read_is_an_error_and_no_gap(tmp_path: Path) -> 
         for task in node.tasks()[:read]:
             node.run(task, input)
         node.version = 1
-        with pytest.raises(StateError, match=r"no version 1 .* foreachBatch has to read all rows"):
+        with pytest.raises(StateError, match=r"no version 1 .* cannot be asked for again"):
             node.tasks()
         node.version = 0
     node.version = 5
@@ -283,10 +283,36 @@ def test_the_order_of_rows_does_not_matter_to_another_attempt(tmp_path: Path, mo
     assert first == second and 0 < first.total() < 100, "some of the results are pending"
 
 
-def test_partitions_change_at_a_restart_unless_results_are_pending(tmp_path: Path) -> None:
+@examples(20)
+@given(
+    st.lists(st.sampled_from(["1", "2", "3", "5"]), min_size=4, max_size=4),
+    st.sampled_from(["1g", "2k", "9k"]),
+    st.sampled_from([OK, CRASH, TORN, PARTLY, TWICE]),
+    st.sampled_from(["adaptive", "coordinated", "largest", "random"]),
+    st.booleans(),
+)
+def oracle_partitions_change_while_results_are_pending(
+    tmp_path_factory: pytest.TempPathFactory, partitions: list[str], memory: str, fault: str, flush: str, ticks: bool
+) -> None:
+    """memory: after the first batch. ticks: whether a batch without input is the first in the new partitions."""
+    scripts = script(60, 4)
+    node = Node(tmp_path_factory.mktemp("node"), scripts, memory="2k", flush=flush, blockingThreshold="1")
+    found = Rows()
+    for number, input in enumerate(zip(*scripts.values(), strict=True)):
+        node.restart(partitions=partitions[number], memory=memory if number else "2k")
+        if ticks and number:
+            found += node.batch([None] * 3, fault)
+        found += node.batch(input, fault if number else OK)
+        assert number or node.has_more(), "results are pending"
+    while node.has_more():
+        found += node.batch([None] * 3)
+    assert found == expected(scripts)
+
+
+def test_partitions_change_at_a_restart_unless_results_are_pending_in_a_tree(tmp_path: Path) -> None:
     scripts = script(60, 4)
     inputs = list(zip(*scripts.values(), strict=True))
-    node = Node(tmp_path, scripts, memory="2k", partitions="2", blockingThreshold="1")
+    node = Node(tmp_path, scripts, memory="2k", partitions="2", blockingThreshold="1", plan="((a b) c)")
     found = node.batch(inputs[0])
     node.restart(partitions="3")
     with pytest.raises(StateError, match="Start the query with partitions = 2"):

@@ -210,7 +210,7 @@ def test_a_task_holds_a_part_of_its_budget_and_the_rest_is_in_files(
 
 def test_the_input_cannot_be_asked_for_again(tmp_path: Path) -> None:
     feed = Delivered(task_of(spec_of(rows_of([1])), 0, 1), [], tmp_path)
-    with pytest.raises(StateError, match=r"has no version 0 .* foreachBatch has to read all rows"):
+    with pytest.raises(StateError, match=r"has no version 0 .* cannot be asked for again"):
         feed.again({})
 
 

@@ -14,6 +14,7 @@ from typing import Any
 
 import spark_mjoin
 from tests.jar.engine_scenarios import ENGINE
+from tests.jar.fault_scenarios import FAULTS
 from tests.jar.oracle_scenarios import ORACLES
 from tests.jar.scenarios import SCENARIOS
 from tests.jar.stream_scenarios import STREAMS
@@ -25,6 +26,15 @@ MODES = {  # how the session is made -> its master
     "spark.jars": "local[2,4]",
     "connect": "local[2,4]",
     "local-cluster": "local-cluster[2,2,1024]",
+    "speculation": "local-cluster[2,1,1024]",  # one task at a time each: an executor dies while tasks wait for it
+}
+SPECULATION = {
+    "spark.locality.wait": "0s",
+    "spark.speculation": "true",
+    "spark.speculation.interval": "50ms",
+    "spark.speculation.minTaskRuntime": "200ms",
+    "spark.speculation.multiplier": "1.1",
+    "spark.speculation.quantile": "0.4",
 }
 MORE = {
     "spark.ui.enabled": "true",
@@ -40,10 +50,12 @@ def session(mode: str) -> Any:
     del conf["spark.sql.streaming.checkpointFileManagerClass"]  # Spark's own, or what `enable` chooses
     if mode == "spark.jars":
         conf |= {"spark.jars": spark_mjoin.jar_path()}
-    if mode == "local-cluster":
+    if MODES[mode].startswith("local-cluster"):
         conf |= {"spark.executor.memory": "512m"}
         conf |= {"spark.executor.extraJavaOptions": conf["spark.driver.extraJavaOptions"]}
         conf |= {"spark.locality.wait": "60s"}  # no partition goes to an executor that has just come
+    if mode == "speculation":
+        conf |= SPECULATION
     builder = SparkSession.builder
     builder = builder.remote(MODES[mode]) if mode == "connect" else builder.master(MODES[mode])
     for name, value in conf.items():
@@ -63,7 +75,7 @@ def main(mode: str, root: Path, names: list[str]) -> None:
         directory.mkdir()
         started = time.monotonic()
         try:
-            (SCENARIOS | STREAMS | TABLES | ENGINE | ORACLES)[name].run(spark, directory)
+            (SCENARIOS | STREAMS | TABLES | ENGINE | ORACLES | FAULTS)[name].run(spark, directory)
             outcome[name] = None
         except Exception:  # noqa: BLE001 - the parent shows it
             outcome[name] = traceback.format_exc()

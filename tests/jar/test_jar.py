@@ -13,6 +13,7 @@ from spark_mjoin.doors import shim
 from spark_mjoin.errors import JarError
 from tests.examples import FACTOR
 from tests.jar.engine_scenarios import ENGINE
+from tests.jar.fault_scenarios import FAULTS as ON_A_CLUSTER
 from tests.jar.oracle_scenarios import ORACLES
 from tests.jar.scenarios import SCENARIOS
 from tests.jar.stream_scenarios import STREAMS
@@ -26,6 +27,7 @@ ALL = {
     "streams": STREAMS,
     "tables": TABLES | ENGINE,
     "oracle": ORACLES,
+    "faults": ON_A_CLUSTER,
 }  # each in a session of its own
 CASES = [(door, mode, name) for door, all in ALL.items() for name, s in all.items() for mode in s.modes]
 

@@ -11,6 +11,7 @@ when    before    a file of the state with a matching name is written
         deleting  it is about to be removed
 what    raise     an exception is raised
         worker    this process is killed
+        executor  this process and the executor's JVM are killed
         jvm       this process, Spark's JVM and the driver are killed
 
 The engine has no hooks: this wraps `spark_mjoin.state.directory.Directory` when that is imported. Imports nothing
@@ -95,6 +96,10 @@ def find(when, name):
 def strike(fault):
     if fault["what"] == "raise":
         raise OSError("a fault that the test wants")
+    if fault["what"] == "executor":
+        import psutil
+
+        next(p for p in psutil.Process().parents() if p.name() == "java").kill()
     if fault["what"] == "jvm":
         import psutil
 
