@@ -10,11 +10,9 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-import pyarrow as pa
 from pyspark.sql import functions as F
 
 import spark_mjoin
-from tests.harness import duckdb_join, rows
 from tests.jar.scenarios import Scenario, rest, scenario, wait_for_executors
 from tests.jar.stream_scenarios import StreamJoin, failure_of
 
@@ -112,11 +110,3 @@ def oracle_input_that_is_not_the_same_again_is_noticed(spark: Any, root: Path) -
     assert "other rows of 'b'" in again and "rand()" in again, again
     other.unlink()
     assert said() == ""
-    join.fill(files=1, rows=3, keys=2)
-
-    def keep(batch: Any, number: int) -> None:
-        join.batches[number] = rows(batch.toArrow())
-
-    join.start_with(joined.writeStream.foreachBatch(keep)).awaitTermination()
-    before = {alias: pa.concat_tables(some[:-1]) for alias, some in join.tables.items()}
-    assert join.batches == {1: join.expected() - rows(duckdb_join(join.query, before))}

@@ -329,7 +329,7 @@ def streams_in_a_foreach_batch(spark: Any, root: Path) -> None:
     assert sum((one for one, _ in seen), Rows()) == join.expected()
 
 
-@on_both
+@on_classic
 def streams_in_a_foreach_batch_that_reads_a_part(spark: Any, root: Path) -> None:
     """What it leaves out is in the state all the same, and the last batch joins with it."""
     for name in ("take", "nothing", "kept in part"):
