@@ -29,6 +29,7 @@ import zlib
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from copy import copy
+from functools import cached_property
 from typing import Any
 
 import pyarrow as pa
@@ -37,10 +38,10 @@ import pyarrow.fs as pafs
 from spark_mjoin import filesystem
 from spark_mjoin.errors import StateError
 from spark_mjoin.redaction import public_value
+from spark_mjoin.state.host_cache import TEMPORARY, HostCache
 
 log = logging.getLogger(__name__)
 
-TEMPORARY = ".tmp-"
 PIECE_BYTES = 1 << 20
 
 _WITHOUT_LINKS: set[str] = set()  # directories in which this process has published without a hard link
@@ -99,9 +100,10 @@ class Directory:
             return self._creator is not None and _CONDITIONAL.get(self._bucket, True)
         return self._local and self._path not in _WITHOUT_LINKS
 
-    @property
-    def is_local(self) -> bool:
-        return self._local
+    @cached_property
+    def copies(self) -> HostCache | None:
+        """Where this host has copies of its segments; None where they are on this host themselves."""
+        return None if self._local else HostCache.of_host()
 
     def child(self, name: str) -> Directory:
         """A directory in this one, by a name of our own."""
@@ -226,7 +228,9 @@ class Directory:
                     os.close(handle)
 
     def delete(self, name: str) -> None:
-        """Remove a file; that it is gone already is no error."""
+        """Remove a file, and this host's copy of it; that it is gone already is no error."""
+        if self.copies is not None:
+            self.copies.drop(self.path(name))
         try:
             self._fs.delete_file(self.path(name))
         except FileNotFoundError:

@@ -9,11 +9,12 @@ what a crash of the machine leaves of it has another checksum, and is dropped.
 
 The directory is `spark-mjoin-<user>` in the one for temporary files, or what SPARK_MJOIN_CACHE names; if that is empty,
 there is no cache. Beyond SPARK_MJOIN_CACHE_SIZE bytes (1g) the copies go that were not used for the longest time. What
-writers that have died left behind goes too.
+writers that have died left behind goes too. Since that takes a look at all copies, a process looks when it has written
+a part of the size (LOOKS), and not each time: there may be a little more than the size.
+
+A worker that removes a segment from the store removes the copy of its host. Those of other hosts go with time.
 
 The cache only saves time. Where its disk is full or its directory cannot be used, the store does.
-
-Not covered: removing a copy when its segment is removed from the store. It is used no more, so it goes with time.
 """
 
 from __future__ import annotations
@@ -31,13 +32,16 @@ from typing import IO, Any
 import pyarrow as pa
 
 from spark_mjoin.quantities import parse_bytes
-from spark_mjoin.state.directory import TEMPORARY
 
 log = logging.getLogger(__name__)
 
 PLACE = "SPARK_MJOIN_CACHE"
 SIZE = "SPARK_MJOIN_CACHE_SIZE"
 DEFAULT_SIZE = "1g"
+TEMPORARY = ".tmp-"
+LOOKS = 64  # at all copies, while as many bytes are written as there may be
+
+_WRITTEN: dict[Path, int] = {}  # bytes that this process has written to a directory since it has last looked
 
 
 class HostCache:
@@ -98,7 +102,15 @@ class HostCache:
             copy.abandon()
             raise
         if copy.keep(self._copy_of(path)):
-            self.shrink()
+            written = _WRITTEN.get(self._directory, self._limit_bytes) + copy.size
+            if written * LOOKS > self._limit_bytes:
+                self.shrink()
+                written = 0
+            _WRITTEN[self._directory] = written
+
+    def drop(self, path: str) -> None:
+        """Forget a segment, if it is here. path: where it was in the store."""
+        _remove(self._copy_of(path))
 
     def shrink(self) -> None:
         """Remove what writers that have died left behind, and what was not used for the longest time."""
@@ -127,8 +139,10 @@ class Copy:
 
     def __init__(self, file: IO[bytes] | None) -> None:
         self._file = file
+        self.size = 0
 
     def write(self, data: Any) -> None:
+        self.size += len(data)
         if self._file is not None:
             try:
                 self._file.write(data)

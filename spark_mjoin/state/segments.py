@@ -30,7 +30,6 @@ from spark_mjoin.state import columns
 from spark_mjoin.state.buckets import BUCKETS, of_hashes
 from spark_mjoin.state.columns import hash_array
 from spark_mjoin.state.directory import ChecksumStream, Directory
-from spark_mjoin.state.host_cache import HostCache
 from spark_mjoin.state.manifest import Segment
 from spark_mjoin.state.table import ARRIVED, Table
 
@@ -50,7 +49,7 @@ class Segments:
 
     def __init__(self, directory: Directory, compression: str | None = None) -> None:
         self._directory, self._compression = directory, compression
-        self._copies = None if directory.is_local else HostCache.of_host()
+        self._copies = directory.copies
         self._checked: set[str] = set()  # segments that were read and found whole
         self._open: OrderedDict[str, tuple[int, pa.ipc.RecordBatchFileReader]] = OrderedDict()  # with their bytes
         self._open_bytes = 0

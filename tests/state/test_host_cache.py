@@ -14,8 +14,8 @@ import pytest
 
 from spark_mjoin.engine import cache
 from spark_mjoin.errors import OptionError, StateError
-from spark_mjoin.state.directory import TEMPORARY, Directory
-from spark_mjoin.state.host_cache import HostCache
+from spark_mjoin.state.directory import Directory
+from spark_mjoin.state.host_cache import TEMPORARY, HostCache
 from spark_mjoin.state.manifest import Segment
 from spark_mjoin.state.segments import Segments
 from tests.harness import OK, duckdb_join, rows, run, scripted
@@ -200,7 +200,31 @@ def test_a_size_that_is_none_is_refused(store: Directory, monkeypatch: pytest.Mo
         Segments(store)
 
 
-def oracle_a_join_resumes_from_copies(store: Directory, reads: Reads, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_copy_goes_with_its_segment(store: Directory, tmp_path: Path) -> None:
+    written(store, "rows-1-attempt.arrow")
+    written(store, "rows-2-attempt.arrow")
+    store.delete("rows-1-attempt.arrow")
+    assert len(copies(tmp_path)) == 1
+
+
+def test_not_every_copy_is_a_look_at_all_of_them(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "copies").mkdir()
+    found, looks = HostCache(tmp_path / "copies", 64_000), []
+    shrink = HostCache.shrink
+    monkeypatch.setattr(HostCache, "shrink", lambda self: (looks.append(1), shrink(self)))
+    for number in range(100):
+        with found.copying(str(number)) as copy:
+            copy.write(bytes(100))
+    assert 1 + 100 // 11 - 1 <= len(looks) <= 1 + 100 // 10
+    for number in range(100, 1000):
+        with found.copying(str(number)) as copy:
+            copy.write(bytes(100))
+    assert sum(path.stat().st_size for path in copies(tmp_path)) <= 64_000 + 1_100
+
+
+def oracle_a_join_resumes_from_copies(
+    store: Directory, reads: Reads, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """Every batch in a worker that has nothing in memory; no segment is read from the store."""
     script = [pa.table({"k": [i % 3, i % 5], "v": [f"{i}", None]}) for i in range(12)]
     query = "SELECT a.k, a.v AS av, b.v AS bv FROM a JOIN b ON a.k = b.k"
@@ -211,3 +235,5 @@ def oracle_a_join_resumes_from_copies(store: Directory, reads: Reads, monkeypatc
     whole = pa.concat_tables(script)
     assert found == rows(duckdb_join(query, {"a": whole, "b": whole}))
     assert reads.rows() == 0
+    held = [path for path in fsspec.filesystem("memory").find("/host-cache") if "/rows-" in path]
+    assert 0 < len(copies(tmp_path)) <= len(held), "copies go with their segments"
