@@ -11,7 +11,7 @@ from typing import Any
 
 from spark_mjoin.doors.stages import StagedJoin
 from spark_mjoin.doors.streams import planned
-from spark_mjoin.driver.staging import Expected
+from spark_mjoin.driver.staging import VARIABLE_BYTES, Expected
 from spark_mjoin.explaining import drawing, sections
 from spark_mjoin.explaining.drawing import INDENT, count, size
 from spark_mjoin.explaining.explanation import ahead
@@ -127,7 +127,8 @@ def _bytes(joined: StagedJoin, stages: Sequence[ExplainedStage], expected: Expec
     notes = [
         f"{INDENT}{size(moved)} are shuffled {when}, {moved / whole if whole else 0:.2f} for each byte of the inputs",
         f"{INDENT}a task takes in {size(moved / partitions)}; one task for the whole join would take in {size(whole)}",
-        f"{INDENT}rows are {_origin(joined)}; columns without a fixed width count as 20 bytes",
+        f"{INDENT}rows are {_origin(joined)}",
+        f"{INDENT}a value without a fixed width counts as {VARIABLE_BYTES:.0f} bytes",
     ]
     return drawing.titled("EXPECTED BYTES", notes)
 
