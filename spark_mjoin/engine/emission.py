@@ -34,9 +34,8 @@ class Emission:
 
     @staticmethod
     def of(task: PartitionTask, feed: Feed, draft: Draft) -> Emission:
-        brought = feed.brought() if task.location is not None else ()
-        comes = task.start != task.end or any(rows for rows, _ in brought)  # an earlier stage may send rows from disk
-        return Emission(draft, tuple(i.alias for i in task.spec.inputs), brought if comes else ())
+        comes = task.location is not None and task.start != task.end
+        return Emission(draft, tuple(i.alias for i in task.spec.inputs), feed.brought() if comes else ())
 
     def early(self, results: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         """What leaves before the commit. All results are found at its end."""
