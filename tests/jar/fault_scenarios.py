@@ -60,23 +60,6 @@ def oracle_tasks_workers_and_executors_die(spark: Any, root: Path) -> None:
     assert len(again) >= 2, "stages were run again, those that made the shuffle files too"
 
 
-@on_a_cluster
-def oracle_two_attempts_at_a_task_run_at_once(spark: Any, root: Path) -> None:
-    """Before and after one of them has committed."""
-    wait_for_executors(2)
-    join = StreamJoin(root, options={"maxFilesPerTrigger": "1", "stateLocation": "", "partitions": "3"} | CRAMPED)
-    join.fill(files=4, rows=30)
-    first = 1 + max((stage["stageId"] for stage in rest("stages")), default=-1)
-    faults = [
-        {"when": "before", "file": "rows-0*2-", "what": "sleep", "seconds": 40},
-        {"when": "after", "file": "version-0*3[.]", "what": "sleep", "seconds": 40},
-    ]
-    with struck(faults):
-        assert join.collect(spark, join.load(spark)) == join.expected()
-    tasks = [task for stage in since(first) for task in stage["tasks"].values()]
-    assert sum(task["speculative"] for task in tasks) >= 2
-
-
 class Once:
     """A sink that fails as long as a file is there, after it was given a row."""
 

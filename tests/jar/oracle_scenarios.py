@@ -101,7 +101,8 @@ def answer(case: Case) -> Rows:
 @on_classic
 def streams_oracle_of_tables(spark: Any, root: Path) -> None:
     def check(case: Case) -> None:
-        inputs = {alias: spark.createDataFrame(case.table(alias)) for alias in case.scripts}
+        # In one piece: of a table of several, Spark takes no rows behind an empty piece.
+        inputs = {alias: spark.createDataFrame(case.table(alias).combine_chunks()) for alias in case.scripts}
         joined = spark_mjoin.join(inputs, case.query, partitions=case.partitions)
         assert rows(joined.toArrow()) == answer(case)
 

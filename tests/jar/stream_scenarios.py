@@ -58,6 +58,11 @@ def operators(query: Any) -> list[dict[str, Any]]:
     return [next(o for o in p["stateOperators"] if o["operatorName"] == "mjoin") for p in query.recentProgress]
 
 
+def batches(query: Any) -> list[Any]:
+    """The progress of each batch. On slow cores there may be one more, of a trigger that had nothing to do."""
+    return [progress for progress in query.recentProgress if "addBatch" in progress["durationMs"]]
+
+
 def refused(action: Callable[[], object]) -> str:
     """What an action is refused with."""
     try:
@@ -87,7 +92,7 @@ def streams_star(spark: Any, root: Path) -> None:
     query.awaitTermination()
     assert rows(spark.read.parquet(str(root / "sink")).toArrow()) == join.expected()
     found = operators(query)
-    assert [p["batchId"] for p in query.recentProgress if p["numInputRows"]] == [0, 1, 2, 3]  # on slow cores one more
+    assert [p["batchId"] for p in batches(query)] == [0, 1, 2, 3]
     assert int(found[-1]["customMetrics"]["resultsTotal"]) == join.expected().total()
     assert found[-1]["numRowsTotal"] == int(found[-1]["customMetrics"]["numRowsTotal"]) > found[0]["numRowsTotal"] > 0
     assert found[-1]["memoryUsedBytes"] > 0 and found[-1]["numShufflePartitions"] == 3
@@ -223,7 +228,7 @@ def streams_show_true_numbers(spark: Any, root: Path) -> None:
     query = join.start_with(join.load(spark).writeStream.format("parquet").option("path", str(root / "sink")))
     query.awaitTermination()
     with_keys = {a: [len(t) - t["k"].null_count for t in tables] for a, tables in join.tables.items()}
-    progresses = [progress for progress in query.recentProgress if progress["numInputRows"]]
+    progresses = batches(query)
     assert [progress["batchId"] for progress in progresses] == [0, 1, 2]
     for batch, progress in enumerate(progresses):
         (found,) = (o for o in progress["stateOperators"] if o["operatorName"] == "mjoin")
@@ -285,7 +290,7 @@ def streams_refuse_another_join_of_the_same_state(spark: Any, root: Path) -> Non
     join = StreamJoin(root, options=LIMITED).fill(files=2)
     join.run(spark)
     join.fill(files=1)
-    other = join.changed(query=STAR.replace("ON a.k = b.k", "ON a.k + 1 = b.k"))
+    other = join.changed(query=STAR.replace("ON a.k = b.k", "ON a.k = b.k + 1"))
     said = failure_of(lambda: other.run(spark))
     assert "option keys was" in said, said
     join.run(spark)

@@ -12,7 +12,6 @@ when    before    a file of the state with a matching name is written
 what    raise     an exception is raised
         worker    this process is killed
         executor  this process and the executor's JVM are killed
-        sleep     nothing happens for some seconds, so that Spark starts another attempt at the task
         jvm       this process, Spark's JVM and the driver are killed
 
 The engine has no hooks: this wraps `spark_mjoin.state.directory.Directory` when that is imported. Imports nothing
@@ -26,7 +25,6 @@ import re
 import runpy
 import signal
 import sys
-import time
 
 
 class Finder:
@@ -98,9 +96,6 @@ def find(when, name):
 def strike(fault):
     if fault["what"] == "raise":
         raise OSError("a fault that the test wants")
-    if fault["what"] == "sleep":
-        time.sleep(fault["seconds"])
-        return
     if fault["what"] == "executor":
         import psutil
 
