@@ -25,6 +25,7 @@ from spark_mjoin.mjoin.expressions import evaluate, holds
 from spark_mjoin.mjoin.keys import encode
 from spark_mjoin.model import Array, JoinSpec, Position
 from spark_mjoin.state.columns import hash_array
+from spark_mjoin.state.manifest import Brought
 from spark_mjoin.state.routing import of_hashes, of_numbers
 from spark_mjoin.task import PartitionTask
 
@@ -81,6 +82,9 @@ class Parcels:
     def may_lose_rows(self) -> bool:
         return self.everything.may_lose_rows()
 
+    def brought(self) -> Brought:
+        return ()  # it can be read again
+
 
 @dataclass(frozen=True)
 class OwnRows:
@@ -111,6 +115,9 @@ class OwnRows:
 
     def may_lose_rows(self) -> bool:
         return self.everything.may_lose_rows()
+
+    def brought(self) -> Brought:
+        return ()  # it can be read again
 
 
 def slots_of(spec: JoinSpec, piece: Piece) -> Array:
