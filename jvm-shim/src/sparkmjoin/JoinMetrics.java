@@ -24,7 +24,7 @@ final class JoinMetrics {
   /** Spark's timer of commits. A task measures its own: no committed state says how long it took to commit it. */
   static final String COMMITTING = "commitTimeMs";
 
-  /** What is behind the name of a metric that is a fraction, and here a whole number: Spark's progress has no others. */
+  /** Behind the name of a metric that is a fraction, and here a whole number: Spark's progress has no others. */
   private static final String MILLIONTHS = "Millionths";
 
   /** How the names of metrics end that count the rows of one input. */

@@ -132,7 +132,8 @@ final class RunningJoin {
     Map<String, String> metrics = new TreeMap<>();
     String said = answer(planner::reportLatestOffset);
     if (said != null) {
-      parsed(said).path("metrics").properties().forEach(named -> metrics.put(named.getKey(), named.getValue().asText()));
+      JsonNode named = parsed(said).path("metrics");
+      named.properties().forEach(one -> metrics.put(one.getKey(), one.getValue().asText()));
     }
     Map<String, String> found = new TreeMap<>();
     Map<String, Long> numbers = JoinMetrics.numbers(metrics, found::put);
