@@ -128,8 +128,8 @@ def test_manifests_are_read_once_for_a_batch(tmp_path: Path, monkeypatch: pytest
             list(current.read(partition))
         start = end
     read = []
-    original = Directory.read
-    monkeypatch.setattr(Directory, "read", lambda self, name: (read.append(name), original(self, name))[1])
+    original = Directory.map
+    monkeypatch.setattr(Directory, "map", lambda self, name: (read.append(name), original(self, name))[1])
     current.reportLatestOffset()
     current.latestOffset(start, ReadAllAvailable())
     assert [name for name in read if name.startswith("version")] == ["version-000000000002.json"]
