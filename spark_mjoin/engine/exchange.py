@@ -8,8 +8,8 @@ A parcel is one row to Spark. So Spark moves a few large rows instead of many sm
 columns to rows and back, and the engine's own hash decides where a row goes: nothing has to agree with Spark's hash.
 
 A row that can be in no result, because a key is NULL, is not sent; where there are windows, it goes to partition 0, as
-its event time counts all the same. Punctuations are about keys and go to every task, and so does a whole input that
-promises something by the order of its rows (`engine.feed`).
+its event time, or the row itself, counts all the same. Punctuations are about keys and go to every task, and so does a
+whole input that promises something by the order of its rows (`engine.feed`).
 
 Not covered: the order of rows. It is lost on the way, and `engine.delivered` makes one that does not depend on it.
 """
@@ -72,7 +72,7 @@ class Sender:
         data = rows if marked is None else rows.filter(pa.array(~marked))
         can_match = self._can_match(data)
         if can_match is not None:
-            if self.spec.inputs[self.input].time is not None:
+            if self.spec.inputs[self.input].time is not None or self.spec.counts_rows:
                 yield from _in_parts(0, data.filter(pc.invert(can_match)))
             data = data.filter(can_match)
         targets = self.routing.partition_of(self._slots(data)) if len(everyone) > 1 else np.zeros(data.num_rows)

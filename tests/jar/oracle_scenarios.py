@@ -106,7 +106,11 @@ def streams_oracle_of_tables(spark: Any, root: Path) -> None:
         joined = spark_mjoin.join(inputs, case.query, partitions=case.partitions)
         assert rows(joined.toArrow()) == answer(case)
 
-    tried(20, check, cases())
+    spark.conf.set("spark.sql.timestampType", "TIMESTAMP_NTZ")  # what timestamps without a zone are, in Arrow's tables
+    try:
+        tried(20, check, cases())
+    finally:
+        spark.conf.unset("spark.sql.timestampType")
 
 
 @on_classic
@@ -158,7 +162,8 @@ def streams_oracle_of_windows_in_rows(spark: Any, root: Path) -> None:
     running = Running(spark, root, itertools.count())
 
     def check(case: WindowCase) -> None:
-        case = replace(case, inputs=tuple(map(one_by_one, case.inputs)), partitions=1)
+        # Spark filters rows before the join, so they do not count here; in the format they do.
+        case = replace(case, inputs=tuple(map(one_by_one, case.inputs)), partitions=1, filtered=False)
         found = running.collected(case.scripts(), case.query(), case.options(), {})
         assert numbers(found, len(case.inputs)) == case.results()
 
