@@ -43,11 +43,15 @@ IN_ROWS = st.tuples(st.just("rows"), st.sampled_from([1, 2, 3]))
 
 
 def tried(count: int, check: Callable[..., None], *strategies: st.SearchStrategy[Any]) -> None:
-    """Let `check` see so many generated cases, more or fewer as `tests.examples` says. They take seconds each."""
+    """Let `check` see so many generated cases, more or fewer as `tests.examples` says. They take seconds each.
+
+    There are few in `make test`, and always the same. `make fuzz` draws others.
+    """
     few = settings(
         max_examples=max(2, round(count * FACTOR)),
         deadline=None,
         database=None,
+        derandomize=FACTOR <= 1,
         phases=[Phase.generate],  # to make a case small takes minutes; the failure shows it, and how to repeat it
         print_blob=True,
         suppress_health_check=list(HealthCheck),
