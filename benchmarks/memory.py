@@ -59,19 +59,24 @@ class PeakMemory:
         jvm_bytes = sum(size for is_jvm, size in each if is_jvm)
         rss_bytes = sum(size for _, size in each)
         if time.monotonic() >= self._pss_due:
-            self._read_pss(processes, rss_bytes)
+            self._read_pss(processes)
         self.samples += 1
         self.peak_bytes = max(self.peak_bytes, rss_bytes - self._counted_twice_bytes)
         self.jvm_bytes = max(self.jvm_bytes, jvm_bytes)
         self.other_bytes = max(self.other_bytes, rss_bytes - jvm_bytes - self._counted_twice_bytes)
 
-    def _read_pss(self, processes: list[psutil.Process], rss_bytes: int) -> None:
+    def _read_pss(self, processes: list[psutil.Process]) -> None:
         started = time.thread_time()
-        try:
-            pss_bytes = sum(_pss_bytes(process.pid) for process in processes)
-        except (OSError, ValueError):
-            return  # one has just ended, or PSS is not to be had here: try again with the next sample
-        self._counted_twice_bytes = max(0, rss_bytes - pss_bytes)
+        twice_bytes = 0
+        for process in processes:
+            try:
+                pss_bytes = _pss_bytes(process.pid)
+            except (FileNotFoundError, ProcessLookupError):
+                continue  # it has ended since it was listed
+            except (OSError, ValueError):
+                return  # PSS is not to be had here
+            twice_bytes += max(0, _rss_bytes(process) - pss_bytes)
+        self._counted_twice_bytes = twice_bytes
         self._pss_due = time.monotonic() + (time.thread_time() - started) / PSS_SHARE
         self.pss_samples += 1
 

@@ -55,7 +55,7 @@ def holds(condition: Expr, column: Column, rows: int) -> pa.Array:
 
 def type_of(expr: Expr, column_type: Callable[[Col], pa.DataType]) -> pa.DataType:
     """The type of `expr`; QueryError when its operands do not go together."""
-    return _shown(_Rows(lambda c: pa.array([], column_type(c)), 0, planning=True).array(expr)).type
+    return _shown(_Rows(lambda c: pa.nulls(0, column_type(c)), 0, planning=True).array(expr)).type
 
 
 def _shown(values: pa.Array) -> pa.Array:

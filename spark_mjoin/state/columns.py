@@ -260,7 +260,7 @@ class ArrowColumn:
         if rows.size > 1 and self._sizes.array[rows].sum(dtype=np.int64) > MAX_GATHERED_BYTES:
             raise GatherTooLarge
         if not rows.size:
-            return pa.array([], self.type)
+            return pa.nulls(0, self.type)
         if len(self._chunks) == 1:
             return self._chunks[0].take(pa.array(rows))
         chunk = (np.searchsorted(self._starts, rows, "right") - 1).astype(np.uint16)  # which is sorted fast
@@ -284,7 +284,7 @@ class ArrowColumn:
             for low, chunk in zip(self._starts, self._chunks, strict=True)
             if low < end and start < low + len(chunk)
         ]
-        return pa.concat_arrays(parts) if parts else pa.array([], self.type)
+        return pa.concat_arrays(parts) if parts else pa.nulls(0, self.type)
 
     def keep(self, mask: Array) -> None:
         kept, rows = ArrowColumn(self.type), 0

@@ -216,7 +216,7 @@ class ByteSet:
     """Byte strings: distinct values, and ranges, whose ends belong to them; None is open."""
 
     def __init__(self, values: pa.Array | None = None, ranges: Sequence[Ends] = ()) -> None:
-        self._values = pa.array([], _BYTES) if values is None else values
+        self._values = pa.nulls(0, _BYTES) if values is None else values
         self.ranges = in_order(ranges)
 
     @property

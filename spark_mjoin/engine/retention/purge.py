@@ -197,7 +197,7 @@ def _stored(state: OperatorState, store: StateStore, number: int, buckets: Array
     is_main = number in state.groups.main
     part = Part(number, tuple(int(b) for b in buckets) if is_main else None)
     found: dict[int, list[Keys]] = {
-        c: [keys_of(pa.array([], _type(spec, number, c)), spec.classes[c])] for c, _ in input.keys
+        c: [keys_of(pa.nulls(0, _type(spec, number, c)), spec.classes[c])] for c, _ in input.keys
     }
     own, flushed = [np.empty(0, np.uint8)], [np.empty(0, np.bool_)]
     for batch in part.read(state, store):
