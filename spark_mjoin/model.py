@@ -222,6 +222,11 @@ class JoinSpec:
         """Whether some input has a window."""
         return any(input.window is not None for input in self.inputs)
 
+    def is_stage(self, input: int) -> bool:
+        """Whether the rows of an input are the results of an earlier stage."""
+        source = self.inputs[input].source
+        return source != NO_SOURCE and self.sources[source].format == STAGE
+
     @property
     def counts_rows(self) -> bool:
         """Whether some input has a window in rows, so that results depend on the order of arrival."""

@@ -85,6 +85,9 @@ class Parcels:
     def brought(self) -> Brought:
         return ()  # it can be read again
 
+    def floors(self) -> dict[int, int]:
+        return {}  # nothing is of a stage
+
 
 @dataclass(frozen=True)
 class OwnRows:
@@ -118,6 +121,9 @@ class OwnRows:
 
     def brought(self) -> Brought:
         return ()  # it can be read again
+
+    def floors(self) -> dict[int, int]:
+        return {}  # nothing is of a stage
 
 
 def slots_of(spec: JoinSpec, piece: Piece) -> Array:

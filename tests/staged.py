@@ -9,10 +9,11 @@ from typing import Any
 import pyarrow as pa
 from pyspark.sql.streaming.datasource import ReadAllAvailable
 
+from spark_mjoin.config import SourceOptions
 from spark_mjoin.doors.node import Joining, NodePlanner
 from spark_mjoin.engine import batch, cache
 from spark_mjoin.engine.delivered import Delivered
-from spark_mjoin.engine.exchange import Sender
+from spark_mjoin.engine.exchange import Floor, Sender
 from spark_mjoin.model import JoinSpec, Settings, Tree
 from spark_mjoin.query import tree as trees
 from spark_mjoin.query.stages import classes_of, staged
@@ -41,9 +42,17 @@ def any_stages(spec: JoinSpec, seed: int) -> Tree:
 class StagedJoin:
     """A query of several stages, each with its own state, driven as Spark and the jar do."""
 
-    def __init__(self, root: Path, spec: JoinSpec, tree: Tree, settings: Settings | Sequence[Settings]) -> None:
-        """settings: of all stages alike, or of each."""
-        self.root, self.stages = root, staged(spec, tree)
+    def __init__(
+        self,
+        root: Path,
+        spec: JoinSpec,
+        tree: Tree,
+        settings: Settings | Sequence[Settings],
+        options: Sequence[SourceOptions] | None = None,
+    ) -> None:
+        """settings: of all stages alike, or of each; options: of each source, where they say more than its rows do."""
+        plain = [SourceOptions(source.alias, source.format, source.options) for source in spec.sources]
+        self.root, self.stages = root, staged(spec, tree, options or plain)
         self.settings = [settings] * len(self.stages) if isinstance(settings, Settings) else list(settings)
         self.version = 0
         self.restart()
@@ -83,25 +92,46 @@ class StagedJoin:
                 elif stage.spec.inputs[member].alias in arriving and len(leaves) == 1:
                     table = arriving[stage.spec.inputs[member].alias]
                     parcels += self._sent(number, member, table.to_batches())
-            results = [b for task in tasks[number] for b in self._joined(task, parcels, torn and number == until)]
+            results, floors = list[pa.RecordBatch](), list[Floor]()
+            for task in tasks[number]:
+                found, floor = self._joined(task, parcels, torn and number == until)
+                results += found
+                floors.append(floor)
             if stage.onward is not None:
                 next_, member = stage.onward
                 sent[stage.onward] = self._sent(next_, member, results)
+                if stage.spec.windowed:
+                    said = [floor.parcels(member, self.settings[next_].partitions) for floor in floors]
+                    sent[stage.onward] += [one.slice(at, 1) for one in said for at in range(one.num_rows)]
         return results
 
     def _sent(self, number: int, member: int, batches: Sequence[pa.RecordBatch]) -> list[pa.RecordBatch]:
-        routing = Routing(self.settings[number].partitions)
-        return list(Sender(self.stages[number].spec, member, routing).parcels(batches))
+        spec, routing = self.stages[number].spec, Routing(self.settings[number].partitions)
+        whole = spec.inputs[member].promises_by_order(self.settings[number].verify)
+        return list(Sender(spec, member, routing, whole).parcels(batches))
 
-    def _joined(self, task: Any, parcels: Sequence[pa.RecordBatch], torn: bool) -> list[pa.RecordBatch]:
+    def _joined(self, task: Any, parcels: Sequence[pa.RecordBatch], torn: bool) -> tuple[list[pa.RecordBatch], Floor]:
+        """The results of a task, and the floor of those to come."""
         mine = brought_to(task.partition, parcels)
         random.shuffle(mine)
         directory = self.root / uuid.uuid4().hex
         directory.mkdir(parents=True)
         running = batch.run(task, Delivered(task, mine, directory), uuid.uuid4().hex, cache.of_worker())
-        found = [next(running, None)] if torn else list(running)
-        running.close()
-        return [each for each in found if each is not None]
+        found: list[pa.RecordBatch] = []
+        while True:
+            try:
+                found.append(next(running))
+            except StopIteration as ended:
+                return found, Floor(ended.value.floor)
+            if torn:
+                running.close()
+                return found, Floor(None)
+
+    def metric(self, stage: int, name: str) -> int:
+        """Of the last batch of a stage, over all partitions."""
+        said = self.planners[stage].reportLatestOffset()
+        assert said is not None
+        return int(said["metrics"][name])
 
     def has_more(self) -> bool:
         return any(

@@ -182,10 +182,11 @@ def _of_engine(division: Division, inputs: Sequence[_Input], implied: Sequence[E
     schemas = [_arrow_schema(input.divided.alias, frame) for input, frame in zip(inputs, prepared, strict=True)]
     query = _engine_query(division, inputs)
     query = replace(query, conjuncts=(*query.conjuncts, *implied))
-    spec = spec_of(query, [input.described() for input in inputs], schemas)
+    described = [input.described() for input in inputs]
+    spec = spec_of(query, described, schemas)
     uses = [(input.divided.alias, input.options.alias) for input in inputs]
     settings = replace(options.settings, expected=expected_of_inputs(options.settings.expected, uses))
-    return StagedJoin.of(spec, _settings(spec, settings), prepared)
+    return StagedJoin.of(spec, _settings(spec, settings), described, prepared)
 
 
 def _engine_query(division: Division, inputs: Sequence[_Input]) -> Query:

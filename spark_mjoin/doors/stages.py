@@ -25,6 +25,7 @@ import pyarrow as pa
 from pyspark.sql import DataFrame
 from pyspark.sql.pandas.types import from_arrow_schema
 
+from spark_mjoin.config import SourceOptions
 from spark_mjoin.doors import worker
 from spark_mjoin.doors.node import Joining
 from spark_mjoin.driver import staging
@@ -55,15 +56,18 @@ class StagedJoin:
     reason: str = "all inputs have a key in common"  # for the stages
 
     @staticmethod
-    def of(spec: JoinSpec, settings: Settings, inputs: Sequence[DataFrame]) -> StagedJoin:
-        """inputs: with the columns that the join needs."""
+    def of(
+        spec: JoinSpec, settings: Settings, options: Sequence[SourceOptions], inputs: Sequence[DataFrame]
+    ) -> StagedJoin:
+        """options: of each source; inputs: with the columns that the join needs."""
         reason = StagedJoin.reason
         if spec.star_class is None:
-            expected = staging.Expected.of(spec, settings, _known_rows(inputs, spec))
+            horizon = staging.horizon_seconds(spec)
+            expected = staging.Expected.of(spec, settings, _known_rows(inputs, spec), horizon)
             chosen = staging.choose(spec, settings, expected)
             if chosen.tree is not None:
                 own = staging.settings_of(settings, expected.moved(chosen.tree))
-                return StagedJoin(spec, tuple(inputs), staged(spec, chosen.tree), tuple(own), chosen.reason)
+                return StagedJoin(spec, tuple(inputs), staged(spec, chosen.tree, options), tuple(own), chosen.reason)
             reason = chosen.reason
             log.info("the join runs in one task, since %s", reason)
         return StagedJoin(spec, tuple(inputs), only(spec), (fitting(spec, settings),), reason)

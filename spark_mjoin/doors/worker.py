@@ -34,6 +34,7 @@ from spark_mjoin.state.routing import Routing
 from spark_mjoin.task import PartitionTask
 
 if TYPE_CHECKING:
+    from spark_mjoin.engine.batch import Ended
     from spark_mjoin.engine.feed import Feed
 
 SENT_AHEAD_BYTES = 4 << 20  # of results that Spark has not read yet
@@ -78,6 +79,7 @@ def join(
     onward: of a stage before the last one, whose results are parcels too.
     """
     from spark_mjoin.engine.delivered import Delivered
+    from spark_mjoin.engine.exchange import Floor
 
     parcels = iter(parcels)
     if tasks is None:
@@ -94,29 +96,31 @@ def join(
             yield from results
         else:
             yield from send(onward.spec, onward.member, onward.partitions, False, results)
+            if tasks is None and task.spec.windowed:
+                yield Floor(results.ended.floor).parcels(onward.member, onward.partitions)
     if tasks is None:
-        report_to_jar(task, {COMMITTING: round(1000 * results.committing)})
+        report_to_jar(task, {COMMITTING: round(1000 * results.ended.committing)})
 
 
 class _Results:
-    """The results of a task, to be read once, and then how long its commit took."""
+    """The results of a task, to be read once, and then what is known at its end."""
 
-    def __init__(self, running: Generator[pa.RecordBatch, None, float]) -> None:
+    def __init__(self, running: Generator[pa.RecordBatch, None, Ended]) -> None:
         self._running = running
-        self.committing = 0.0  # seconds
+        self.ended: Ended
 
     def __iter__(self) -> Iterator[pa.RecordBatch]:
-        self.committing = yield from self._running
+        self.ended = yield from self._running
 
 
-def _run(task: PartitionTask, feed: Feed) -> Generator[pa.RecordBatch, None, float]:
-    """The results of a task; returns the seconds of its commit."""
+def _run(task: PartitionTask, feed: Feed) -> Generator[pa.RecordBatch, None, Ended]:
+    """The results of a task; returns what is known at its end."""
     from spark_mjoin.engine import batch, cache
 
     tune_connections()
-    committing = yield from batch.run(task, feed, uuid.uuid4().hex, cache.of_worker())
+    ended = yield from batch.run(task, feed, uuid.uuid4().hex, cache.of_worker())
     freeze_gc()
-    return committing
+    return ended
 
 
 def _sent_by_jar(parcels: Iterator[pa.RecordBatch]) -> tuple[PartitionTask, Iterator[pa.RecordBatch]]:

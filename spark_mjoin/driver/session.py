@@ -297,7 +297,9 @@ class Session:
         marks = before.expiry.watermarks if before.expiry is not None else (None,) * len(spec.inputs)
         if committed.of_all:
             silent = self.pace.silent(settings.idle_seconds)
-            idle = [n for n, i in enumerate(spec.inputs) if spec.sources[i.source].alias in silent]
+            idle = [
+                n for n, i in enumerate(spec.inputs) if spec.sources[i.source].alias in silent and not spec.is_stage(n)
+            ]
             seen = [m.root.progress.seen for m in committed.of_all if m.root.progress is not None]
             marks = watermarks.advance(spec, marks, watermarks.newest(seen), idle)
         return Expiry(marks, settings.expiry == "active" or settings.overflow == "fail")

@@ -6,9 +6,10 @@
 The plan is chosen before anything runs, and stays: a stage is an operator of the query, with a state of its own. It
 follows from what somebody expects, and nothing else, so that a restart with the same options has the same plan.
 
-Rows: `expectedRowsPerSecond` over HORIZON_SECONDS, or the rows that a table has. Where only some are known, the others
-count as their mean; where none are, all count as ASSUMED_ROWS_PER_SECOND. Selectivities: `expectedSelectivity`, or as
-if keys were unique. Widths: by the types of the columns that are sent, VARIABLE_BYTES for values without a fixed width.
+Rows: `expectedRowsPerSecond` over the longest window, or over HORIZON_SECONDS if that is shorter or there are none; or
+the rows that a table has. Where only some are known, the others count as their mean; where none are, all count as
+ASSUMED_ROWS_PER_SECOND. Selectivities: `expectedSelectivity`, or as if keys were unique. Widths: by the types of the
+columns that are sent, VARIABLE_BYTES for values without a fixed width.
 
 A stage moves all rows of its members. The busiest task of a plan takes in a partition's part of all that its stages
 move; one task takes in all inputs once. Stages are chosen where their busiest task has less to do. So in one partition
@@ -18,10 +19,10 @@ The search goes from parts to larger parts: a step joins some of the parts that 
 of least bytes among all for up to EXACT inputs. For more, a step joins all parts that have the key, and after
 MOST_STEPS the rest is chosen step by step. Of equal plans that with fewer stages is taken, then by name.
 
-Not in stages, since nothing proves it right there:
-- windows and watermarks: what is late depends on all inputs of a result, and a result of an earlier stage may come from
-  disk long after its rows. Key promises and constraints: they say which rows of an input do not come any more, and not
-  which results. Shedding and windows that shrink: what a stage drops is missing in later ones, uncounted.
+Not in stages:
+- windows in rows: they count all rows of an input, and results have no numbers among them. Windows of some inputs only:
+  a stage of the others would not know of event times.
+- shedding and windows that shrink: what a stage drops is missing in later ones, uncounted.
 - `overflow` = 'fail': the budget is divided by expectation, and a stage could fail while others have room.
 - `access` with single directions: they are between inputs, which may meet only as parts of results.
 Pure.
@@ -96,7 +97,8 @@ class Expected:
             schema = self.spec.sources[input.source].schema
             return sum(width(schema.field(name).type) for name in input.columns)
         columns = stages.results(self.spec, sorted(inputs)).values()
-        return sum(width(type_of(expr, self.spec.column_type)) for expr in columns)
+        of_windows = 2 * width(pa.timestamp("us")) if self.spec.windowed else 0.0
+        return of_windows + sum(width(type_of(expr, self.spec.column_type)) for expr in columns)
 
     @property
     def whole_bytes(self) -> float:
@@ -163,15 +165,21 @@ def choose(spec: JoinSpec, settings: Settings, expected: Expected) -> Staging:
 
 def obstacle(spec: JoinSpec, settings: Settings) -> str | None:
     """Why a join cannot run in stages; None where it can."""
-    if spec.windowed:
-        return "it has windows"
-    if spec.promising:
-        return "it has punctuations or constraints"
+    if spec.counts_rows:
+        return "it has windows in rows"
+    if spec.windowed and any(input.window is None for input in spec.inputs):
+        return "some inputs have windows and others have none"
     if settings.overflow != "spill" or settings.max_delay is not None:
         return f"option 'overflow' is '{settings.overflow}'"
     if access.parse(settings.access, spec).directions:
         return "option 'access' names single inputs"
     return None
+
+
+def horizon_seconds(spec: JoinSpec) -> float:
+    """How far the choice looks ahead: with windows no further than rows meet."""
+    windows = [input.window.size / 1e6 for input in spec.inputs if input.window is not None]
+    return min(HORIZON_SECONDS, max(windows)) if windows and not spec.counts_rows else HORIZON_SECONDS
 
 
 def settings_of(settings: Settings, moved: Sequence[float]) -> list[Settings]:

@@ -16,6 +16,7 @@ import logging
 import time
 from collections.abc import Generator, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from dataclasses import dataclass
 from tempfile import TemporaryDirectory
 
 import pyarrow as pa
@@ -41,11 +42,16 @@ from spark_mjoin.task import PartitionTask
 log = logging.getLogger(__name__)
 
 
-def run(task: PartitionTask, feed: Feed, attempt: str, cache: StateCache) -> Generator[pa.RecordBatch, None, float]:
-    """Emit the results that what arrives completes, and commit the next version of the state.
+@dataclass(frozen=True)
+class Ended:
+    """What is known of a batch when it has ended."""
 
-    The generator returns how many seconds the commit took: no manifest can say that of itself.
-    """
+    committing: float  # seconds that the commit took: no manifest can say that of itself
+    floor: int | None  # no result to come has an event time below this; None: it may
+
+
+def run(task: PartitionTask, feed: Feed, attempt: str, cache: StateCache) -> Generator[pa.RecordBatch, None, Ended]:
+    """Emit the results that what arrives completes, and commit the next version of the state."""
     committing = 0.0
     with _store(task) as store:
         counts = _counts(task)
@@ -57,6 +63,7 @@ def run(task: PartitionTask, feed: Feed, attempt: str, cache: StateCache) -> Gen
             emission = Emission.of(task, feed, batch.draft)
             counts.brought = emission.brought
             yield from emission.early(_results(task, feed, batch))
+            floor = batch.retention.floor()
             if task.location is not None:
                 started = time.perf_counter()
                 if _commit(batch, task.end, feed):
@@ -66,7 +73,7 @@ def run(task: PartitionTask, feed: Feed, attempt: str, cache: StateCache) -> Gen
         except StateError:
             store.discard(attempt)
             raise
-    return committing
+    return Ended(committing, floor)
 
 
 def _counts(task: PartitionTask) -> BatchCounts:
@@ -105,7 +112,7 @@ def _advance(task: PartitionTask, feed: Feed, batch: Pipeline) -> Iterator[pa.Re
         yield from replan(batch, task.spec, plan.tree)
     in_step = plan.schedule.streams == IN_STEP
     counted = [feed.count(number) for number in range(len(task.spec.inputs))] if in_step else []
-    yield from batch.arrivals(_arriving(task.spec, feed, batch, counted), task.slots, counted)
+    yield from batch.arrivals(_arriving(task.spec, feed, batch, counted), task.slots, counted, feed.floors())
     last = task.location is None  # a batch read, after which nothing comes
     if last:
         yield from batch.emit_pending()

@@ -29,7 +29,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from spark_mjoin import kernel
-from spark_mjoin.engine.exchange import as_batch, divided, sent_columns, unpacked
+from spark_mjoin.engine.exchange import Floor, as_batch, divided, sent_columns, unpacked
 from spark_mjoin.engine.feed import Feed, Piece
 from spark_mjoin.errors import not_read
 from spark_mjoin.mjoin.expressions import evaluate
@@ -56,9 +56,13 @@ class Delivered(Feed):
         """directory: for this task alone, while it lasts."""
         self._task = task
         self._inputs = [_Rows(task, number, directory) for number in range(len(task.spec.inputs))]
+        self._floors: dict[int, list[Floor]] = {}
         most = spool_bytes(task)
-        for number, rows in unpacked(parcels, task.spec):
-            self._inputs[number].take(rows)
+        for number, content in unpacked(parcels, task.spec):
+            if isinstance(content, Floor):
+                self._floors.setdefault(number, []).append(content)
+                continue
+            self._inputs[number].take(content)
             if sum(each.held_bytes for each in self._inputs) > most:
                 max(self._inputs, key=lambda each: each.spoolable_bytes).spool()
         for each in self._inputs:
@@ -82,6 +86,14 @@ class Delivered(Feed):
 
     def brought(self) -> Brought:
         return tuple((each.rows, each.hashes) for each in self._inputs)
+
+    def floors(self) -> dict[int, int]:
+        found = {}
+        for input, said in self._floors.items():
+            times = [floor.time for floor in said if floor.time is not None]
+            if len(times) == len(said):  # every task of the earlier stage says one
+                found[input] = min(times)
+        return found
 
 
 def spool_bytes(task: PartitionTask) -> int:

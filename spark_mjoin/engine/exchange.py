@@ -3,6 +3,7 @@
     rows of one input ──slot of their key──> partition ──> parcels ──Spark's shuffle──> the task of that partition
 
     parcel: (target partition, input, rows of it as one Arrow record batch without its schema)
+            (target partition, FLOOR - input, an event time), of a stage: see `Floor`
 
 A parcel is one row to Spark. So Spark moves a few large rows instead of many small ones, nothing is converted from
 columns to rows and back, and the engine's own hash decides where a row goes: nothing has to agree with Spark's hash.
@@ -36,6 +37,31 @@ GATHERED_ROWS = 1 << 17  # that are divided together: small parcels cost more th
 GATHERED_BYTES = 16 << 20
 PARCEL_BYTES = 1 << 20  # of one parcel, about
 SENT_TOGETHER_BYTES = 4 << 20  # of parcels: each message to Spark costs as much as some thousand rows
+FLOOR = -2  # less the input that it is about: in place of an input, where a parcel has a floor and no rows
+
+
+@dataclass(frozen=True)
+class Floor:
+    """What a task of an earlier stage says after its results of a batch: none to come has an event time below this.
+
+    None: it cannot say so of any time.
+    """
+
+    time: int | None
+
+    def parcels(self, input: int, partitions: int) -> pa.RecordBatch:
+        """The same for every partition of the next stage, in which the results are an input."""
+        said = b"" if self.time is None else self.time.to_bytes(8, "little", signed=True)
+        columns = [
+            pa.array(range(partitions), pa.int32()),
+            pa.array([FLOOR - input] * partitions, pa.int8()),
+            pa.array([said] * partitions, pa.binary()),
+        ]
+        return pa.RecordBatch.from_arrays(columns, schema=PARCELS)
+
+    @staticmethod
+    def read(said: bytes) -> Floor:
+        return Floor(int.from_bytes(said, "little", signed=True) if said else None)
 
 
 @dataclass(frozen=True)
@@ -142,12 +168,15 @@ def _in_parts(target: int, rows: pa.RecordBatch) -> Iterator[tuple[int, pa.Recor
         yield target, rows.slice(start, step)
 
 
-def unpacked(parcels: Iterable[pa.RecordBatch], spec: JoinSpec) -> Iterator[tuple[int, pa.RecordBatch]]:
-    """The rows of some parcels, with the input that they are of."""
+def unpacked(parcels: Iterable[pa.RecordBatch], spec: JoinSpec) -> Iterator[tuple[int, pa.RecordBatch | Floor]]:
+    """The rows of some parcels, or a floor, with the input that they are of."""
     schemas = [sent_columns(spec, number) for number in range(len(spec.inputs))]
     for some in parcels:
-        for input, rows in zip(some.column(1).to_pylist(), some.column(2), strict=True):
-            yield input, pa.ipc.read_record_batch(rows.as_buffer(), schemas[input])
+        for input, content in zip(some.column(1).to_pylist(), some.column(2), strict=True):
+            if input <= FLOOR:
+                yield FLOOR - input, Floor.read(content.as_py())
+            else:
+                yield input, pa.ipc.read_record_batch(content.as_buffer(), schemas[input])
 
 
 def divided(rows: pa.RecordBatch, groups: Array) -> Iterator[tuple[int, pa.RecordBatch]]:

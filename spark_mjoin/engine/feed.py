@@ -129,6 +129,10 @@ class Feed(Protocol):
         """What tells all that arrives from anything else; empty where it can be read again."""
         ...
 
+    def floors(self) -> Mapping[int, int]:
+        """By input, the event time below which none of its rows comes in later batches, where its stage says so."""
+        ...
+
 
 @dataclass(frozen=True)
 class AllRows:
@@ -174,6 +178,9 @@ class AllRows:
 
     def brought(self) -> Brought:
         return ()
+
+    def floors(self) -> Mapping[int, int]:
+        return {}
 
 
 def numbered(spec: JoinSpec, input: int, batches: Iterable[pa.RecordBatch], number: int = 0) -> Iterator[Piece]:

@@ -16,7 +16,7 @@ Combinations travel with a mark among them where row numbers are about to change
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -41,6 +41,7 @@ from spark_mjoin.state.partition import PartitionState
 from spark_mjoin.state.routing import ALL_SLOTS, Slots
 from spark_mjoin.state.store import Draft
 
+NO_FLOORS: Mapping[int, int] = {}
 Busy = tuple[OperatorState, ...]  # operators that are giving results just now, and must keep their rows
 
 
@@ -84,13 +85,18 @@ class Pipeline:
     # --- rows arrive -----------------------------------------------------------------------------------------
 
     def arrivals(
-        self, pieces: Iterable[Piece], slots: Slots = ALL_SLOTS, side_by_side: Sequence[int] = ()
+        self,
+        pieces: Iterable[Piece],
+        slots: Slots = ALL_SLOTS,
+        side_by_side: Sequence[int] = (),
+        floors: Mapping[int, int] = NO_FLOORS,
     ) -> Iterator[pa.RecordBatch]:
         """Take in pieces of the inputs, and emit what their rows complete.
 
         side_by_side: how many rows of each input count as if they came one by one, where windows count rows.
+        floors: what earlier stages say of results to come (`Feed.floors`).
         """
-        self.retention.begin(side_by_side)
+        self.retention.begin(side_by_side, floors)
         self._begin_sample_if_lossy()
         results = arrival.results(self.state.root, self._found(pieces, slots))
         yield from self.counts.memory_to_memory.timed(results, self.clock)

@@ -120,6 +120,14 @@ def extreme(better: Callable[[Sequence[Value]], Value]) -> Callable[[Sequence[Va
     return run
 
 
+def later_by(args: Sequence[Value]) -> Value:
+    """An event time and some microseconds, at the most the last time that there is. No query can write it."""
+    time, by = args[0].cast(pa.int64()), args[1].cast(pa.int64())
+    last = pa.scalar(2**63 - 1, pa.int64())
+    room = pc.subtract(last, pc.max_element_wise(time, pa.scalar(0, pa.int64())))  # of times before 1970 there is more
+    return pc.add(time, pc.min_element_wise(by, room)).cast(args[0].type)
+
+
 # --- arithmetic ------------------------------------------------------------------------------------------------
 
 

@@ -65,6 +65,7 @@ FUNCTIONS: dict[str, Function] = {
     "coalesce": Function(1, 1000, lazy=conditionals.coalesce),
     "nullif": Function(2, 2, lazy=conditionals.nullif),
     "try_cast": Function(2, 2, lazy=conditionals.try_cast),
+    "later by": Function(2, 2, arithmetic.later_by),
     "greatest": Function(2, 1000, arithmetic.extreme(arithmetic.greater), strict=False),
     "least": Function(2, 1000, arithmetic.extreme(arithmetic.less), strict=False),
     **{

@@ -137,6 +137,13 @@ class Round(NamedTuple):
     sizes: tuple[int, ...]  # rows that each input delivers in it
 
 
+class Low(NamedTuple):
+    """See state.progress."""
+
+    event: int  # at which a batch began
+    time: int  # its lowest watermark
+
+
 @dataclass(frozen=True)
 class ProgressFigures(Patient):
     """See state.progress."""
@@ -144,6 +151,7 @@ class ProgressFigures(Patient):
     read: tuple[int, ...]
     seen: tuple[int | None, ...]
     rounds: tuple[Round, ...] = field(metadata=LATE)
+    lows: tuple[Low, ...] = field(metadata=LATE)
     positions: Packed
     events: Packed
     dropped: tuple[int, ...]

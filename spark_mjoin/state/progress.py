@@ -3,6 +3,8 @@
     read           rows that an input has delivered to all partitions, before filters
     seen           its largest event time, before filters, of the rows that this partition has got
     rounds         where a window counts rows, which rows came side by side, and what had come before them
+    lows           of a stage, the lowest watermark of all inputs in each of the last batches, with the event at which
+                   the batch began
     dropped        per input and bucket (position, event): rows at or before the position that arrived before the event
                    are not in the state any more, though a segment may still hold them
 
@@ -26,7 +28,7 @@ import numpy as np
 
 from spark_mjoin.model import Array
 from spark_mjoin.state.buckets import BUCKETS
-from spark_mjoin.state.manifest import ProgressFigures, Round
+from spark_mjoin.state.manifest import Low, ProgressFigures, Round
 from spark_mjoin.state.records import Packed
 
 EARLIEST = -(2**63)  # the least event time that a row can have
@@ -39,6 +41,7 @@ class Progress:
     read: list[int] = field(default_factory=list)
     seen: list[int | None] = field(default_factory=list)
     rounds: list[Round] = field(default_factory=list)
+    lows: list[Low] = field(default_factory=list)
     positions: Array = field(default_factory=lambda: np.empty(0, np.int64))
     events: Array = field(default_factory=lambda: np.empty(0, np.int32))
     dropped: list[int] = field(default_factory=list)  # rows that are in the state's total and not in the state
@@ -75,9 +78,25 @@ class Progress:
             self.begin_round([rows if i == input else 0 for i in range(self.inputs)], event)
             self.end_round()
         self.read[input] += rows
-        before = self.seen[input]
         if newest is not None:
-            self.seen[input] = newest if before is None else max(before, newest)
+            self.see(input, newest)
+
+    def see(self, input: int, newest: int) -> None:
+        """An input has come to an event time, if it was not there before."""
+        before = self.seen[input]
+        self.seen[input] = newest if before is None else max(before, newest)
+
+    def keep_low(self, event: int, pending_since: int) -> None:
+        """A batch begins at an event with its watermarks. All that came before another event is emitted."""
+        known = [mark for mark in self.watermarks if mark is not None]
+        if len(known) == self.inputs and (not self.lows or self.lows[-1].time < min(known)):
+            self.lows.append(Low(event, min(known)))
+        last = max((at for at, low in enumerate(self.lows) if low.event <= pending_since), default=0)
+        self.lows = self.lows[last:]
+
+    def low(self, event: int) -> int | None:
+        """The lowest watermark at an event; None where there was none, or nobody has kept it."""
+        return max((low.time for low in self.lows if low.event <= event), default=None)
 
     def behind_us(self) -> list[int]:
         """Of each input, rows that came before every row that is still to come of any other input.
@@ -130,6 +149,7 @@ class Progress:
             tuple(self.read),
             tuple(self.seen),
             tuple(self.rounds),
+            tuple(self.lows),
             Packed.of(self.positions, "q"),
             Packed.of(self.events, "i"),
             tuple(self.dropped),
@@ -146,6 +166,7 @@ class Progress:
             list(kept.read),
             list(kept.seen),
             list(kept.rounds),
+            list(kept.lows),
             kept.positions.array().reshape(-1, BUCKETS),
             kept.events.array().reshape(-1, BUCKETS),
             list(kept.dropped),

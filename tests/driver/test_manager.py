@@ -233,7 +233,7 @@ def some_figures(random: np.random.Generator, members: int) -> OperatorFigures:
     departures = Packed.of(np.zeros(3 * random.choice([0, 10, 5000])), "i")  # more than there may be without a pass
     residency = ResidencyFigures(9, (departures, *[nothing] * (members - 1)), (nothing,) * members, nothing)
     held, none = int(random.integers(900)), (0,) * members
-    progress = ProgressFigures(none, unknown, (), nothing, nothing, none, 0, unknown, unknown, held)
+    progress = ProgressFigures(none, unknown, (), (), nothing, nothing, none, 0, unknown, unknown, held)
     some = progress if random.random() < 0.3 else None
     return figures_of((1,) * members, segments=segments, groups=groups, residency=residency, progress=some)
 

@@ -10,6 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from spark_mjoin.config import SourceOptions
 from spark_mjoin.driver.loading import load
 from spark_mjoin.driver.staging import Expected, choose, least_bytes, obstacle, settings_of, width
 from spark_mjoin.errors import OptionError
@@ -75,7 +76,8 @@ def oracle_no_other_stages_move_less(expected: Expected) -> None:
 @examples(60)
 def test_each_stage_has_a_key_in_common_and_what_comes_later(expected: Expected) -> None:
     spec, tree = expected.spec, least_bytes(expected)
-    stages = staged(spec, tree)
+    plain = [SourceOptions(source.alias, source.format, source.options) for source in spec.sources]
+    stages = staged(spec, tree, plain)
     assert all(stage.spec.star_class is not None for stage in stages)
     assert [stage.onward is None for stage in stages] == [False] * (len(stages) - 1) + [True]
     assert stages[-1].spec.schema == spec.schema
@@ -134,9 +136,11 @@ def test_the_option_decides() -> None:
     ("options", "reason"),
     [
         ({"window": "5 minutes", **{f"source.r{n}.{o}": v for n in range(3) for o, v in
-                                    (("timestamp", "t"), ("watermark", "1 minute"))}}, "it has windows"),
-        ({"window": "50 rows"}, "it has windows"),
-        ({"source.r0.unique": "i"}, "it has punctuations or constraints"),
+                                    (("timestamp", "t"), ("watermark", "1 minute"))}}, None),
+        ({"window": "50 rows"}, "it has windows in rows"),
+        ({"source.r0.window": "5 minutes", **{f"source.r{n}.{o}": v for n in range(3) for o, v in
+          (("timestamp", "t"), ("watermark", "1 minute"))}}, "some inputs have windows and others have none"),
+        ({"source.r0.unique": "i"}, None),
         ({"overflow": "shed", "maxDelay": "5 seconds"}, "option 'overflow' is 'shed'"),
         ({"overflow": "fail", "memory": "1m"}, "option 'overflow' is 'fail'"),
         ({"access": "r0>r1: scan"}, "option 'access' names single inputs"),

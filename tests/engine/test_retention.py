@@ -1,6 +1,6 @@
 """What a pipeline asks its retention, and when: with one that only takes notes, and with one that drops rows."""
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -46,7 +46,7 @@ class Noting(KeepAll):
     def __init__(self) -> None:
         self.asked: list[tuple[Any, ...]] = []
 
-    def begin(self, side_by_side: Sequence[int]) -> None:
+    def begin(self, side_by_side: Sequence[int], floors: Mapping[int, int]) -> None:
         self.asked.append(("begin", tuple(side_by_side)))
 
     def arriving(self, member: int, piece: Piece, slots: Slots) -> pa.RecordBatch:

@@ -3,6 +3,7 @@
 duckdb has the answers.
 """
 
+import datetime as dt
 import json
 import random
 import urllib.request
@@ -15,7 +16,7 @@ import pyarrow.parquet as pq
 
 import spark_mjoin
 from spark_mjoin import Stream
-from tests.harness import Rows, rows
+from tests.harness import Rows, duckdb_join, rows
 from tests.jar.scenarios import BOTH, CLASSIC, Scenario, scenario
 from tests.jar.stream_scenarios import LIMITED, StreamJoin, failure_of
 from tests.spark.joins import CHAIN
@@ -145,14 +146,63 @@ def stages_stay_as_they_are_at_a_restart(spark: Any, root: Path) -> None:
 
 
 @on_classic
-def stages_are_not_for_windows(spark: Any, root: Path) -> None:
-    """Nor for promises: such a join runs in one task, and `explain` says why."""
+def stages_are_not_for_windows_in_rows(spark: Any, root: Path) -> None:
+    """Such a join runs in one task, and `explain` says why."""
     join = filled(StreamJoin(root, TREE), "abcd", files=1, size=14)
-    inputs = join.inputs(spark)
-    promising = {**inputs, "b": Stream(inputs["b"], unique="i")}
-    said = str(spark_mjoin.explain(promising, query=TREE, partitions=4, show=False))
-    assert "because: it has punctuations or constraints" in said, said
+    said = str(spark_mjoin.explain(join.inputs(spark), query=TREE, partitions=4, window="9 rows", show=False))
+    assert "because: it has windows in rows" in said, said
     assert "none: to one task" in said and "STAGES: 1, in one task" in said, said
+
+
+@on_both
+def stages_with_windows_let_rows_go_in_each(spark: Any, root: Path) -> None:
+    """Ten minutes of event time per file, and windows of five: both stages keep a part of their rows."""
+    join = StreamJoin(root, CHAIN)
+    start = dt.datetime(2026, 1, 1)
+    for number in range(6):
+        for place, alias in enumerate("abc"):
+            times = [start + dt.timedelta(seconds=600 * number + (37 * i + 5 * place) % 600) for i in range(60)]
+            keys = {"k": [i % 6 for i in range(60)], "m": [i % 5 for i in range(60)], "n": range(60)}
+            columns = {name: pa.array([60 * number + v if name == "n" else v for v in of]) for name, of in keys.items()}
+            join.add(alias, pa.table(columns | {"at": pa.array(times, pa.timestamp("us", "UTC"))}))
+    text = "SELECT a.n, b.n AS n1, c.n AS n2 FROM a JOIN b ON a.k = b.k JOIN c ON b.m = c.m"
+    inputs = {
+        alias: Stream(df, timestamp="at", watermark="10 minutes", window="5 minutes")
+        for alias, df in join.inputs(spark).items()
+    }
+    sink = root / "sink"
+    writer = spark_mjoin.join(inputs, text, partitions=2, plan="((a b) c)").writeStream
+    query = join.start_with(writer.format("parquet").option("path", str(sink)))
+    query.awaitTermination()
+    youngest = "greatest(a.at, b.at, c.at)"
+    inside = " AND ".join(f"{youngest} - {alias}.at < INTERVAL 5 MINUTES" for alias in "abc")
+    expected = rows(duckdb_join(f"{text} WHERE {inside}", join.whole()))
+    assert rows(spark.read.parquet(str(sink)).toArrow()) == expected and expected
+    for name in ("mjoin ((a b) c)", "mjoin (a b)"):
+        own = [o for p in query.recentProgress for o in p["stateOperators"] if o["operatorName"] == name]
+        assert sum(o["numRowsRemoved"] for o in own) > 0, name
+        assert all(int(o["customMetrics"]["rowsLate"]) == 0 for o in own), name
+
+
+@on_classic
+def stages_with_promises_let_rows_go(spark: Any, root: Path) -> None:
+    """The keys of the first input are unique, so each row of the second leaves when it has met its own."""
+    join = StreamJoin(root, CHAIN)
+    for number in range(3):
+        first = range(20 * number, 20 * number + 20)
+        join.add("a", pa.table({"k": pa.array(first, pa.int64()), "n": pa.array(first, pa.int64())}))
+        join.add("b", pa.table({"k": pa.array(first, pa.int64()), "m": pa.array([i % 4 for i in first], pa.int64())}))
+        join.add("c", pa.table({"m": pa.array(range(4), pa.int64()), "n": pa.array(first[:4], pa.int64())}))
+    text = "SELECT a.n, c.n AS n1 FROM a JOIN b ON a.k = b.k JOIN c ON b.m = c.m"
+    inputs = join.inputs(spark)
+    inputs = {"a": Stream(inputs["a"], unique="k"), "b": Stream(inputs["b"], unique="k"), "c": inputs["c"]}
+    sink = root / "sink"
+    writer = spark_mjoin.join(inputs, text, partitions=2, plan="((a b) c)").writeStream
+    query = join.start_with(writer.format("parquet").option("path", str(sink)))
+    query.awaitTermination()
+    assert rows(spark.read.parquet(str(sink)).toArrow()) == rows(duckdb_join(text, join.whole()))
+    own = [o for o in query.lastProgress["stateOperators"] if o["operatorName"] == "mjoin (a b)"]
+    assert [o["numRowsTotal"] for o in own] == [0]
 
 
 # --- what is moved ---------------------------------------------------------------------------------------------------

@@ -191,7 +191,7 @@ def compiled(evaluated: SparkSession) -> Iterator[SparkSession]:
 
 
 def test_every_function_of_the_engine_has_a_spelling() -> None:
-    assert set(FUNCTIONS) - set(templates()) == set()
+    assert set(FUNCTIONS) - set(templates()) == {"later by"}, "that one is for windows over stages alone"
 
 
 def test_every_construct_that_is_translated_is_generated() -> None:

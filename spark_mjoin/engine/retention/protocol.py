@@ -6,7 +6,8 @@
       leave                   rows have come: those that can go do, and where memory is full those that must
     end                       all rows of the batch have arrived
     after_pass, tidy ...      disk work
-    punctuations, report      what the batch says at its end
+    punctuations, floor,      what the batch says at its end
+    report
 
 Rows leave through `OperatorState.depart` alone. Where what was found must be emitted before they do, a method is an
 iterator that says so (`mjoin.bound`): the caller passes the mark on, and what was found is emitted before the method
@@ -19,7 +20,7 @@ A retention is about the root of a plan: joins from which rows leave have one op
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
@@ -48,10 +49,11 @@ class Retention(Protocol):
 
     # --- while rows arrive -----------------------------------------------------------------------------------
 
-    def begin(self, side_by_side: Sequence[int]) -> None:
+    def begin(self, side_by_side: Sequence[int], floors: Mapping[int, int]) -> None:
         """Rows are about to arrive: drop what the batch has no use for.
 
         side_by_side: how many of each input count as if they came one by one; empty where they come as they come.
+        floors: of inputs that are results of an earlier stage, what that says of results to come (engine.feed).
         """
         ...
 
@@ -103,6 +105,10 @@ class Retention(Protocol):
         """Rows of the output that say which results do not come any more. last: nothing comes after this batch."""
         ...
 
+    def floor(self) -> int | None:
+        """After all that the batch has emitted: no result to come has an event time below this; None: it may."""
+        ...
+
     def report(self) -> Report:
         """The batch is about to be committed: what its manifest says."""
         ...
@@ -115,7 +121,7 @@ class KeepAll(Retention):
     def keeps_all(self) -> bool:
         return True
 
-    def begin(self, side_by_side: Sequence[int]) -> None:
+    def begin(self, side_by_side: Sequence[int], floors: Mapping[int, int]) -> None:
         return
 
     def arriving(self, member: int, piece: Piece, slots: Slots) -> pa.RecordBatch:
@@ -150,6 +156,9 @@ class KeepAll(Retention):
 
     def punctuations(self, slots: Slots, last: bool) -> Iterator[pa.RecordBatch]:
         return iter(())
+
+    def floor(self) -> int | None:
+        return None
 
     def report(self) -> Report:
         return Report()

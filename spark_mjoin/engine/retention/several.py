@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 import pyarrow as pa
@@ -23,9 +23,9 @@ class Several(Retention):
     def keeps_all(self) -> bool:
         return all(part.keeps_all for part in self.parts)
 
-    def begin(self, side_by_side: Sequence[int]) -> None:
+    def begin(self, side_by_side: Sequence[int], floors: Mapping[int, int]) -> None:
         for part in self.parts:
-            part.begin(side_by_side)
+            part.begin(side_by_side, floors)
 
     def arriving(self, member: int, piece: Piece, slots: Slots) -> pa.RecordBatch:
         rows = piece.data()
@@ -73,6 +73,9 @@ class Several(Retention):
     def punctuations(self, slots: Slots, last: bool) -> Iterator[pa.RecordBatch]:
         for part in self.parts:
             yield from part.punctuations(slots, last)
+
+    def floor(self) -> int | None:
+        return next((found for part in self.parts if (found := part.floor()) is not None), None)
 
     def report(self) -> Report:
         found = [part.report() for part in self.parts]

@@ -15,7 +15,7 @@ loaded leaves out the same ones. The memory is exceeded by one arriving batch at
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -39,8 +39,8 @@ class Shrinking(Windows):
     parts: Sequence[float]  # of the memory, that each input gets
     sampler: Sampler
 
-    def begin(self, side_by_side: Sequence[int]) -> None:
-        super().begin(side_by_side)
+    def begin(self, side_by_side: Sequence[int], floors: Mapping[int, int]) -> None:
+        super().begin(side_by_side, floors)
         if self._is_full():  # there was more memory before
             self._shrink()
 

@@ -17,11 +17,15 @@ for long. Actively, before every batch.
 
 Dropping is decided by counts that are part of the state, so a replay drops the same rows. When rows are dropped changes
 no result.
+
+Where results go to another stage, that stage has to know what can still come: the floor. A result to come has a row
+that has not arrived yet, or one that arrived after the last moment before which everything is emitted. Either was not
+late when it arrived. So no result to come is older than the lowest watermark of that moment (`Progress.lows`).
 """
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -57,11 +61,15 @@ class Windows(KeepAll):
 
     # --- while rows arrive -----------------------------------------------------------------------------------
 
-    def begin(self, side_by_side: Sequence[int]) -> None:
+    def begin(self, side_by_side: Sequence[int], floors: Mapping[int, int]) -> None:
         """Take over the batch's watermarks, and drop what has expired by them."""
         progress = self.state.progress
         progress.watermarks = self.plan.watermarks
         progress.forget_rounds(self._pending_since())
+        if self.state.spec.stages is not None:
+            progress.keep_low(self.state.residency.events, self._pending_since())
+        for member, floor in floors.items():
+            progress.see(member, floor)
         self._look()
         if self.plan.active or self._is_due():
             self._drop_from_memory()
@@ -73,7 +81,7 @@ class Windows(KeepAll):
     def arriving(self, member: int, piece: Piece, slots: Slots) -> pa.RecordBatch:
         """Note how far an input has come: the newest event time is that of the rows at hand, whoever has the others."""
         state, input, rows, newest = self.state, self.state.spec.inputs[member], piece.data(), None
-        if input.time is not None:
+        if input.time is not None and not state.spec.is_stage(member):
             newest = pc.max(rows.column(input.stored[input.time].name).cast(pa.int64())).as_py()
         state.progress.deliver(member, piece.delivered, newest, state.residency.events, state.spec.counts_rows)
         return rows
@@ -96,6 +104,9 @@ class Windows(KeepAll):
     def end(self, idle: bool) -> Iterator[EmitFirst]:
         self.state.progress.end_round()
         return iter(())
+
+    def floor(self) -> int | None:
+        return self.state.progress.low(self._pending_since())
 
     def report(self) -> Report:
         self._look()  # what is expired by now is counted with the segments
