@@ -12,8 +12,10 @@ ASSUMED_ROWS_PER_SECOND. Selectivities: `expectedSelectivity`, or as if keys wer
 columns that are sent, VARIABLE_BYTES for values without a fixed width.
 
 A stage moves all rows of its members. The busiest task of a plan takes in a partition's part of all that its stages
-move; one task takes in all inputs once. Stages are chosen where their busiest task has less to do. So in one partition
-there are none, nor where intermediate results are expected to outgrow the inputs by more than the partitions.
+move; one task takes in all inputs once. Stages are chosen where their busiest task has less to do. What it takes in
+counts STAGE_COST times, for intermediate results that are made, sent and put into order, and for the shuffle between.
+So in one partition there are no stages, in two seldom, nor where intermediate results are expected to outgrow the
+inputs by more than the partitions.
 
 The search goes from parts to larger parts: a step joins some of the parts that have a key in common. It finds the plan
 of least bytes among all for up to EXACT inputs. For more, a step joins all parts that have the key, and after
@@ -51,6 +53,7 @@ ASSUMED_ROWS_PER_SECOND = 1000.0  # where nothing is known of any input
 VARIABLE_BYTES = 20.0  # of a string or another value without a fixed width, with its offset: as Spark's planner has it
 EXACT = 6  # inputs
 MOST_STEPS = 1000
+STAGE_COST = 1.5  # of a byte in a stage against one in a single task
 EQUAL_SHARE = 0.5  # of the budget is divided equally among stages, the rest by the bytes that are expected
 
 Parts = frozenset[Inputs]
@@ -156,7 +159,7 @@ def choose(spec: JoinSpec, settings: Settings, expected: Expected) -> Staging:
         return Staging(None, "option 'plan' has a join whose members have no key in common")
     best = least_bytes(expected)
     busiest, alone = sum(expected.moved(best)) / settings.partitions, expected.whole_bytes
-    if busiest < alone:
+    if STAGE_COST * busiest < alone:
         return Staging(best, "of all plans of stages it moves the fewest bytes")
     if settings.partitions == 1:
         return Staging(None, "there is one partition")

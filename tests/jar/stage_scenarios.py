@@ -78,14 +78,18 @@ def stages_of_a_chain(spark: Any, root: Path) -> None:
 @on_classic
 def stages_of_other_graphs(spark: Any, root: Path) -> None:
     """Streams in small batches, and the same as tables. One plan has a stage over the results of two others."""
-    cases = [(CHAIN_OF_5, "abcde", "(((a b) c) (d e))"), (TREE, "abcd", ""), (CYCLE, "abc", ""), (SELF, "ab", "")]
+    cases = [
+        (CHAIN_OF_5, "abcde", "(((a b) c) (d e))"),
+        (TREE, "abcd", "(((a b) c) d)"),
+        (CYCLE, "abc", "((a b) c)"),
+        (SELF, "ab", "((one b) two)"),
+    ]
     for number, (query, aliases, plan) in enumerate(cases):
         join = filled(StreamJoin(root / str(number), query), aliases, files=2, size=14)
-        options: Any = {"plan": plan} if plan else {}
-        found = join.collect(spark, spark_mjoin.join(join.inputs(spark), query, partitions=2, **options))
+        found = join.collect(spark, spark_mjoin.join(join.inputs(spark), query, partitions=2, plan=plan))
         assert found == join.expected() and found, query
         tables = {alias: spark.read.parquet(join.path(alias)) for alias in aliases}
-        assert rows(spark_mjoin.join(tables, query, partitions=3, **options).toArrow()) == join.expected(), query
+        assert rows(spark_mjoin.join(tables, query, partitions=3, plan=plan).toArrow()) == join.expected(), query
 
 
 # --- budget, ticks, restarts -----------------------------------------------------------------------------------------
@@ -94,7 +98,7 @@ def stages_of_other_graphs(spark: Any, root: Path) -> None:
 @on_classic
 def stages_keep_to_a_budget_and_end_complete(spark: Any, root: Path) -> None:
     """With rows on disk in both stages. A batch fails on the way; then the query resumes, and again with more files."""
-    options = {**LIMITED, "partitions": "2", "memory": "24k", "blockingThreshold": "1"}
+    options = {**LIMITED, "partitions": "2", "memory": "24k", "blockingThreshold": "1", "plan": "((a b) c)"}
     join = filled(StreamJoin(root, CYCLE, options), "abc", files=3, size=200, values=40)
     batches: dict[int, Rows] = {}
     failing = [1]
@@ -197,12 +201,14 @@ def stages_with_promises_let_rows_go(spark: Any, root: Path) -> None:
     inputs = join.inputs(spark)
     inputs = {"a": Stream(inputs["a"], unique="k"), "b": Stream(inputs["b"], unique="k"), "c": inputs["c"]}
     sink = root / "sink"
-    writer = spark_mjoin.join(inputs, text, partitions=2, plan="((a b) c)").writeStream
+    writer = spark_mjoin.join(inputs, text, partitions=2, plan="((a b) c)", purgeEvery=1).writeStream
     query = join.start_with(writer.format("parquet").option("path", str(sink)))
     query.awaitTermination()
     assert rows(spark.read.parquet(str(sink)).toArrow()) == rows(duckdb_join(text, join.whole()))
-    own = [o for o in query.lastProgress["stateOperators"] if o["operatorName"] == "mjoin (a b)"]
-    assert [o["numRowsTotal"] for o in own] == [0]
+    own = [o for p in query.recentProgress for o in p["stateOperators"] if o["operatorName"] == "mjoin (a b)"]
+    kept, gone = own[-1]["numRowsTotal"], sum(o["numRowsRemoved"] for o in own)
+    print(f"promises over stages: {kept} of 120 rows are kept, {gone} have gone", flush=True)
+    assert kept == 0 < gone, (kept, gone)
 
 
 # --- what is moved ---------------------------------------------------------------------------------------------------
@@ -245,9 +251,9 @@ def stages_move_the_bytes_that_were_expected(spark: Any, root: Path) -> None:
     star = "SELECT a.x, b.x AS y, c.x AS z FROM a JOIN b ON a.k = b.k JOIN c ON c.k = b.k"
     chain = "SELECT a.x, b.x AS y, c.x AS z FROM a JOIN b ON a.k = b.k JOIN c ON c.m = b.m"
     for number, text in enumerate([star, chain]):
-        expected = spark_mjoin.explain(rated, query=text, partitions=2, seconds=1, show=False)
+        expected = spark_mjoin.explain(rated, query=text, partitions=4, seconds=1, show=False)
         join, before = StreamJoin(root / str(number)), written(spark)
-        assert join.collect(spark, spark_mjoin.join(rated, text, partitions=2)).total() == size
+        assert join.collect(spark, spark_mjoin.join(rated, text, partitions=4)).total() == size
         wanted, moved = sum(stage.bytes for stage in expected.stages), written(spark) - before
         print(f"shuffled bytes: {wanted:,.0f} expected, {moved:,} written, {moved / wanted:.3f}", flush=True)
         assert 0.8 < moved / wanted < 1.2, (text, moved, wanted)
