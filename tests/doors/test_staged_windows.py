@@ -65,6 +65,22 @@ def oracle_windows_over_any_stages(
     assert found(case, seed, settings, faults) == case.results()
 
 
+@given(window_cases(most_inputs=4, windows=IN_TIME), st.integers(0, 999), settings_of(), st.integers(1, 3))
+@examples(60)
+def oracle_windows_over_stages_with_another_number_of_partitions(
+    case: WindowCase, seed: int, settings: Settings, then: int
+) -> None:
+    spec, options = described(scripted(case.scripts(), replace(case, payload=False).query(), **case.options()))
+    batches = batches_of(case.scripts())
+    half = len(batches) // 2
+    with tempfile.TemporaryDirectory() as root:
+        join = StagedJoin(Path(root), spec, any_stages(spec, seed), settings, options)
+        results = sum((join.batch(arriving) for arriving in batches[:half]), Rows())
+        join.settings = [replace(each, partitions=then) for each in join.settings]
+        join.restart()
+        assert results + join.whole(batches[half:]) == case.results()
+
+
 @given(
     window_cases(most_inputs=4, windows=EXTREME.filter(lambda w: w is not None and w[0] == "time")),
     st.sampled_from(["low", "high", "both"]),
