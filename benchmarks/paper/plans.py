@@ -169,7 +169,7 @@ class _Operator:
             idle = [n for n, i in enumerate(self.spec.inputs) if self.spec.sources[i.source].alias in ended]
             marks = advance(self.spec, self.state.progress.watermarks, self.state.progress.seen, idle)
             self.keep(Expiry(marks))
-            self.retention.begin(())
+            self.retention.begin((), {})
 
     def work(self) -> Work:
         done = sum((Work.of(phase.work) for phase in self.counts.phases), Work(disk_rows=self.disk_rows))
