@@ -21,6 +21,7 @@ from weakref import WeakSet
 from spark_mjoin.errors import JarError
 
 SPARK_VERSIONS = ("4.2", "4.3")  # as in jvm-shim/src/sparkmjoin/SparkVersions.java
+_NODE = "mjoin-node"  # as in jvm-shim/src/sparkmjoin/NodeProvider.java
 _CHECKPOINTS = "spark.sql.streaming.checkpointFileManagerClass"
 _WITH_NODE: WeakSet[Any] = WeakSet()  # sessions that plan joins of streams
 _MILLIONTHS = "Millionths"  # behind the name of a metric that is a fraction, as in JoinMetrics.java
@@ -77,8 +78,13 @@ def install_node(spark: Any) -> None:
                 'in a checkout), or join files with format("mjoin"), which needs no jar; join takes tables without it'
             )
         enable(spark)
-        spark.read.format("mjoin-node").load().schema  # noqa: B018 - asking for the schema installs it
+        spark.read.format(_NODE).load().schema  # noqa: B018 - asking for the schema installs it
         _WITH_NODE.add(spark)
+
+
+def restarts(spark: Any) -> Any:
+    """A stream of parcels without one, which asks for a batch after a restart. The session has the node by then."""
+    return spark.readStream.format(_NODE).load()
 
 
 def _check_version(spark: Any, remedy: str) -> None:

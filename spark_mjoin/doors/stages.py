@@ -10,6 +10,9 @@ Each stage of streams is a stateful operator of its own. Spark numbers operators
 tree of stages has the same numbers after a restart; that it is the same tree, Spark checks by the operators' names, and
 the state by its meaning.
 
+Where results may be pending on disk, the first stage also has a stream of the jar's without rows. It asks for a batch
+after a restart, so that they are emitted though no new data comes. One batch is a batch of all stages.
+
 The functions that run in Spark's workers are made here and import the engine only there.
 """
 
@@ -26,7 +29,7 @@ from pyspark.sql import DataFrame
 from pyspark.sql.pandas.types import from_arrow_schema
 
 from spark_mjoin.config import SourceOptions
-from spark_mjoin.doors import worker
+from spark_mjoin.doors import shim, worker
 from spark_mjoin.doors.node import Joining
 from spark_mjoin.driver import staging
 from spark_mjoin.driver.intake import Brought
@@ -89,6 +92,8 @@ class StagedJoin:
                 else _sent(stage.spec, member, settings, self.inputs[leaves[0]])
                 for member, leaves in enumerate(stage.leaves)
             ]
+            if number == 0 and self.is_streaming and settings.memory_bytes is not None:
+                parcels.append(shim.restarts(self.inputs[0].sparkSession))
             divided = reduce(lambda some, more: some.unionAll(more), parcels)
             divided = divided.repartitionById(settings.partitions, "target")
             if stage.onward is not None:

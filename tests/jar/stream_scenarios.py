@@ -23,6 +23,7 @@ from tests.spark.joins import STAR, FileJoin, arrivals
 STREAMS: dict[str, Scenario] = {}
 on_classic, on_both = scenario(*CLASSIC, of=STREAMS), scenario(*BOTH, of=STREAMS)
 
+NO_DATA = "spark.sql.streaming.noDataMicroBatches.enabled"
 LIMITED = {"maxFilesPerTrigger": "1", "stateLocation": "", "partitions": "3"}
 
 
@@ -272,6 +273,26 @@ def streams_resume(spark: Any, root: Path) -> None:
     assert join.collect(spark, join.load(spark)) == join.expected()
     join.fill(files=2)
     assert join.collect(spark, join.load(spark)) == join.expected()
+
+
+@on_both
+def streams_emit_after_a_restart_what_was_pending(spark: Any, root: Path) -> None:
+    """Without new data: one batch begins it, and batches without data go on. Without `memory` none runs."""
+    join = StreamJoin(root, options={**LIMITED, "memory": "24k", "diskFuel": "40k"}).fill(files=2, rows=300, keys=150)
+    spark.conf.set(NO_DATA, "false")
+    try:
+        found = join.collect(spark, join.load(spark))
+        assert 0 < found.total() < join.expected().total(), found.total()
+    finally:
+        spark.conf.set(NO_DATA, "true")
+    assert join.collect(spark, join.load(spark)) == join.expected()
+
+    plain = StreamJoin(root / "plain", options=LIMITED).fill(files=1)
+    plain.collect(spark, plain.load(spark))
+    writer = plain.load(spark).writeStream.format("parquet").option("path", str(root / "plain" / "sink"))
+    again = plain.start_with(writer)
+    again.awaitTermination()
+    assert [len(progress["sources"]) for progress in again.recentProgress] == [3] and not batches(again)
 
 
 @on_classic

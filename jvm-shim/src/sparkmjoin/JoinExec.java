@@ -17,6 +17,7 @@ import org.apache.spark.sql.execution.ColumnarToRowExec;
 import org.apache.spark.sql.execution.LocalTableScanExec;
 import org.apache.spark.sql.execution.RowToColumnarExec;
 import org.apache.spark.sql.execution.SparkPlan;
+import org.apache.spark.sql.execution.datasources.v2.MicroBatchScanExec;
 import org.apache.spark.sql.execution.streaming.operators.stateful.StatefulOpStateStoreCheckpointInfo;
 import org.apache.spark.sql.execution.streaming.operators.stateful.StatefulOperatorCustomMetric;
 import org.apache.spark.sql.execution.streaming.operators.stateful.StatefulOperatorStateInfo;
@@ -281,7 +282,7 @@ public final class JoinExec extends StreamingGlobalLimitExec {
    * as if none came.
    */
   private boolean hasNewData() {
-    return collectLeaves().exists(leaf -> isStream(leaf) && !isEmptyTable(leaf));
+    return collectLeaves().exists(leaf -> isStream(leaf) && !isEmptyTable(leaf) && !isRestart(leaf));
   }
 
   private static boolean isStream(SparkPlan leaf) {
@@ -290,6 +291,10 @@ public final class JoinExec extends StreamingGlobalLimitExec {
 
   private static boolean isEmptyTable(SparkPlan leaf) {
     return leaf instanceof LocalTableScanExec table && table.rows().isEmpty();
+  }
+
+  private static boolean isRestart(SparkPlan leaf) {
+    return leaf instanceof MicroBatchScanExec scan && scan.stream() instanceof RestartStream;
   }
 
   /** Spark puts the conversion to rows into the plan by itself; this is for callers that do not. */

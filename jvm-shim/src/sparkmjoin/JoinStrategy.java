@@ -10,8 +10,6 @@ import org.apache.spark.sql.catalyst.plans.logical.MapInArrow;
 import org.apache.spark.sql.classic.SparkSession;
 import org.apache.spark.sql.execution.SparkPlan;
 import org.apache.spark.sql.execution.SparkStrategy;
-import org.apache.spark.sql.types.DataTypes;
-import org.apache.spark.sql.types.StructType;
 import scala.Option;
 import scala.collection.immutable.Seq;
 import scala.jdk.javaapi.CollectionConverters;
@@ -26,13 +24,6 @@ import scala.jdk.javaapi.CollectionConverters;
  */
 final class JoinStrategy extends SparkStrategy {
   private static final Pattern MARK = Pattern.compile("mjoin_join_([1-9]\\d{0,8})( .+)?", Pattern.DOTALL);
-
-  /** A row is for one partition. It is a part of one input, as the join's Python code has packed it. */
-  private static final StructType EXCHANGED =
-      new StructType()
-          .add("target", DataTypes.IntegerType)
-          .add("input", DataTypes.ByteType)
-          .add("rows", DataTypes.BinaryType);
 
   /** In the active session, once. Streaming queries take over the strategies that their session has at their start. */
   static void install() {
@@ -53,7 +44,7 @@ final class JoinStrategy extends SparkStrategy {
     if (plan instanceof MapInArrow map
         && map.isStreaming()
         && map.expressions().head() instanceof PythonUDF udf
-        && EXCHANGED.sameType(map.child().schema())) {
+        && NodeProvider.PARCELS.sameType(map.child().schema())) {
       Matcher mark = MARK.matcher(udf.name());
       if (mark.matches()) {
         String name = mark.group(2) == null ? "mjoin" : "mjoin" + mark.group(2);

@@ -1,5 +1,6 @@
 package sparkmjoin;
 
+import java.util.Arrays;
 import java.util.Map;
 import java.util.Set;
 import org.apache.spark.sql.SparkSession;
@@ -9,7 +10,9 @@ import org.apache.spark.sql.connector.catalog.Table;
 import org.apache.spark.sql.connector.catalog.TableCapability;
 import org.apache.spark.sql.connector.catalog.TableProvider;
 import org.apache.spark.sql.connector.expressions.Transform;
+import org.apache.spark.sql.connector.read.Scan;
 import org.apache.spark.sql.connector.read.ScanBuilder;
+import org.apache.spark.sql.connector.read.streaming.MicroBatchStream;
 import org.apache.spark.sql.sources.DataSourceRegister;
 import org.apache.spark.sql.types.DataTypes;
 import org.apache.spark.sql.types.StructType;
@@ -17,12 +20,19 @@ import org.apache.spark.sql.util.CaseInsensitiveStringMap;
 
 /**
  * What Spark finds under the name {@code mjoin-node}: {@code spark.read.format("mjoin-node").load().schema} lets the
- * session plan {@link JoinExec} from then on. There is nothing to read.
+ * session plan {@link JoinExec} from then on. Read as a stream, it is a {@link RestartStream}. There are no rows.
  *
  * <p>A data source is the one way to run code of a jar in a session that classic Spark and Spark Connect have in
  * common. As {@link MJoinProvider}, it touches no internal class before the version of Spark was checked.
  */
 public final class NodeProvider implements TableProvider, DataSourceRegister {
+  /** A row is for one partition. It is a part of one input, as the join's Python code has packed it. */
+  static final StructType PARCELS =
+      new StructType()
+          .add("target", DataTypes.IntegerType)
+          .add("input", DataTypes.ByteType)
+          .add("rows", DataTypes.BinaryType);
+
   private static final String NAME = "mjoin-node";
 
   @Override
@@ -34,7 +44,7 @@ public final class NodeProvider implements TableProvider, DataSourceRegister {
   public StructType inferSchema(CaseInsensitiveStringMap options) {
     SparkVersions.require(SparkSession.active().version());
     JoinStrategy.install();
-    return new StructType().add("installed", DataTypes.BooleanType);
+    return PARCELS;
   }
 
   @Override
@@ -42,7 +52,7 @@ public final class NodeProvider implements TableProvider, DataSourceRegister {
     return new Nothing();
   }
 
-  /** A table that Spark can analyze and not read. */
+  /** A table that Spark can analyze, and read as a stream without rows. */
   private static final class Nothing implements SupportsRead {
     @Override
     public String name() {
@@ -51,17 +61,32 @@ public final class NodeProvider implements TableProvider, DataSourceRegister {
 
     @Override
     public Column[] columns() {
-      return new Column[] {Column.create("installed", DataTypes.BooleanType)};
+      return Arrays.stream(PARCELS.fields())
+          .map(field -> Column.create(field.name(), field.dataType()))
+          .toArray(Column[]::new);
     }
 
     @Override
     public Set<TableCapability> capabilities() {
-      return Set.of(TableCapability.BATCH_READ);
+      return Set.of(TableCapability.BATCH_READ, TableCapability.MICRO_BATCH_READ);
     }
 
     @Override
     public ScanBuilder newScanBuilder(CaseInsensitiveStringMap options) {
-      throw new UnsupportedOperationException("'" + NAME + "' has nothing to read: take its schema");
+      return Stream::new;
+    }
+  }
+
+  /** The table as a stream. */
+  private static final class Stream implements Scan {
+    @Override
+    public StructType readSchema() {
+      return PARCELS;
+    }
+
+    @Override
+    public MicroBatchStream toMicroBatchStream(String checkpointLocation) {
+      return new RestartStream(checkpointLocation);
     }
   }
 }
