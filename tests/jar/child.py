@@ -27,15 +27,7 @@ MODES = {  # how the session is made -> its master
     "spark.jars": "local[2,4]",
     "connect": "local[2,4]",
     "local-cluster": "local-cluster[2,2,1024]",
-    "speculation": "local-cluster[2,1,1024]",  # one task at a time each: an executor dies while tasks wait for it
-}
-SPECULATION = {
-    "spark.locality.wait": "0s",
-    "spark.speculation": "true",
-    "spark.speculation.interval": "50ms",
-    "spark.speculation.minTaskRuntime": "200ms",
-    "spark.speculation.multiplier": "1.1",
-    "spark.speculation.quantile": "0.4",
+    "one-slot": "local-cluster[2,1,1024]",  # one task at a time each: an executor dies while tasks wait for it
 }
 MORE = {
     "spark.ui.enabled": "true",
@@ -55,8 +47,8 @@ def session(mode: str) -> Any:
         conf |= {"spark.executor.memory": "512m"}
         conf |= {"spark.executor.extraJavaOptions": conf["spark.driver.extraJavaOptions"]}
         conf |= {"spark.locality.wait": "60s"}  # no partition goes to an executor that has just come
-    if mode == "speculation":
-        conf |= SPECULATION
+    if mode == "one-slot":
+        conf |= {"spark.locality.wait": "0s"}
     builder = SparkSession.builder
     builder = builder.remote(MODES[mode]) if mode == "connect" else builder.master(MODES[mode])
     for name, value in conf.items():

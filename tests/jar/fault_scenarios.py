@@ -17,7 +17,7 @@ from tests.jar.scenarios import Scenario, rest, scenario, wait_for_executors
 from tests.jar.stream_scenarios import StreamJoin, failure_of
 
 FAULTS: dict[str, Scenario] = {}
-on_a_cluster = scenario("speculation", of=FAULTS)
+on_a_cluster = scenario("one-slot", of=FAULTS)
 
 CRAMPED = {"memory": "40k", "diskFuel": "10k", "blockingThreshold": "60"}  # overflows, visits and passes
 

@@ -44,7 +44,10 @@ class Driver:
         self._environment = {"MJOIN_TEST": self._name} | ({} if log is None else {"SPARK_MJOIN_LOG": log})
         if faults:
             path = [str(Path(__file__).parent / "faults"), *filter(None, [os.environ.get("PYTHONPATH")])]
-            self._environment |= {"MJOIN_FAULTS": str(self._plan), "PYTHONPATH": os.pathsep.join(path)}
+            needed = {"MJOIN_FAULTS": str(self._plan), "PYTHONPATH": os.pathsep.join(path)}
+            self._environment |= needed
+            of_executors = {f"spark.executorEnv.{name}": value for name, value in needed.items()}
+            self._request = replace(self._request, conf={**self._request.conf, **of_executors})
 
     def __enter__(self) -> "Driver":
         self.start()

@@ -2,7 +2,8 @@
 
     master ── worker ── executors (one for each running application) ── Python daemons ── Python workers
 
-All listen on 127.0.0.1, on ports that are free. A worker runs at most one executor of an application. What is killed is
+All listen on loopback addresses, on ports that are free. Workers may have addresses of their own, and are different
+hosts to Spark then. A worker runs at most one executor of an application. What is killed is
 found by process ids: a worker's own, and below it those of its executors.
 """
 
@@ -12,7 +13,7 @@ import re
 import signal
 import subprocess
 import sys
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 import psutil
@@ -36,10 +37,13 @@ EXECUTORS = {  # settings of an application that gets one executor of each worke
 class Standalone:
     """A master and some workers with two cores each, while this lasts."""
 
-    def __init__(self, root: Path, workers: int = 2, environment: Mapping[str, str] | None = None) -> None:
-        self._root, self._count = root, workers
+    def __init__(
+        self, root: Path, hosts: Sequence[str] = (HOST, HOST), environment: Mapping[str, str] | None = None
+    ) -> None:
+        """hosts: the address of each worker."""
+        self._root, self._hosts = root, hosts
         home = str(Path(pyspark.__file__).parent)
-        given = {"SPARK_HOME": home, "SPARK_LOCAL_IP": HOST, "PYSPARK_PYTHON": sys.executable}
+        given = {"SPARK_HOME": home, "PYSPARK_PYTHON": sys.executable}
         self._environment = {**os.environ, "SPARK_DAEMON_JAVA_OPTS": SHORT_LIVED, **given, **(environment or {})}
         self._processes: list[subprocess.Popen[bytes]] = []
         self.url = ""
@@ -47,12 +51,12 @@ class Standalone:
     def __enter__(self) -> "Standalone":
         self._root.mkdir(parents=True, exist_ok=True)
         try:
-            self._launch("master.Master", "--host", HOST, "--port", "0", "--webui-port", "0")
+            self._launch("master.Master", HOST, "--port", "0", "--webui-port", "0")
             wait_until(lambda: self._said(0, r"Starting Spark master at (spark://\S+)") != "", "there is no master")
             self.url = self._said(0, r"Starting Spark master at (spark://\S+)")
-            for number in range(self._count):
+            for number in range(len(self._hosts)):
                 self._worker(number)
-            for number in range(1, self._count + 1):
+            for number in range(1, len(self._hosts) + 1):
                 wait_until(lambda n=number: self._said(n, READY) != "", "a worker does not find the master")
         except BaseException:
             self.__exit__()
@@ -86,15 +90,15 @@ class Standalone:
 
     def _worker(self, number: int) -> None:
         place = self._root / f"worker-{number}"
-        ports = ("--host", HOST, "--port", "0", "--webui-port", "0")
-        self._launch("worker.Worker", *ports, "--cores", "2", "--memory", "1g", "--work-dir", str(place), self.url)
+        size = ("--cores", "2", "--memory", "1g", "--work-dir", str(place))
+        self._launch("worker.Worker", self._hosts[number], "--port", "0", "--webui-port", "0", *size, self.url)
 
-    def _launch(self, name: str, *arguments: str) -> None:
-        command = [f"{self._environment['SPARK_HOME']}/bin/spark-class", f"org.apache.spark.deploy.{name}", *arguments]
+    def _launch(self, name: str, host: str, *arguments: str) -> None:
+        program = f"{self._environment['SPARK_HOME']}/bin/spark-class"
+        command = [program, f"org.apache.spark.deploy.{name}", "--host", host, *arguments]
+        own = self._environment | {"SPARK_LOCAL_IP": host}
         with self._log(len(self._processes)).open("w") as log:
-            started = subprocess.Popen(
-                command, cwd=self._root, env=self._environment, stdout=log, stderr=log, start_new_session=True
-            )
+            started = subprocess.Popen(command, cwd=self._root, env=own, stdout=log, stderr=log, start_new_session=True)
         self._processes.append(started)
 
     def _log(self, process: int) -> Path:

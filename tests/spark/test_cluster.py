@@ -18,6 +18,15 @@ pytestmark = pytest.mark.skipif(
     shutil.which("java") is None or not shim.JAR.exists(), reason="no cluster here: there is no Java, or no jar"
 )
 
+SPECULATION = {
+    "spark.locality.wait": "0s",
+    "spark.speculation": "true",
+    "spark.speculation.interval": "50ms",
+    "spark.speculation.minTaskRuntime": "200ms",
+    "spark.speculation.multiplier": "1.1",
+    "spark.speculation.quantile": "0.4",
+    "spark.task.maxFailures": "1",
+}
 OPTIONS = {"maxFilesPerTrigger": "1", "partitions": "4", "stateLocation": ""}
 
 
@@ -39,6 +48,27 @@ def oracle_a_cluster_loses_an_executor_a_worker_and_the_driver(tmp_path: Path) -
         assert driver.wait() != 0
         driver.start()
         assert driver.wait(400) == 0, driver.errors()[-3000:]
+        assert driver.results() == join.expected()
+
+
+@pytest.mark.timeout(600)
+def oracle_a_slow_attempt_is_overtaken_by_a_speculative_one(tmp_path: Path) -> None:
+    """Two attempts at a task at the same time, on different hosts: Spark never starts the second one on the same.
+
+    The first stops before it publishes its version, until another attempt has published it. If none does, it fails, and
+    with it the query.
+    """
+    faults = [
+        {"when": "unlinked", "file": "version-0*2[.]", "what": "wait"},
+        {"when": "before", "file": "version-0*4[.]", "what": "wait"},
+    ]
+    join = FileJoin(tmp_path, options={**OPTIONS, "memory": "40k"}).fill(files=6)
+    with (
+        Standalone(tmp_path / "cluster", hosts=("127.0.0.1", "127.0.0.2")) as cluster,
+        Driver(join, faults, streams=True, master=cluster.url, conf=EXECUTORS | SPECULATION) as driver,
+    ):
+        assert driver.wait(400) == 0, driver.errors()[-3000:]
+        assert driver.missed() == []
         assert driver.results() == join.expected()
 
 

@@ -9,7 +9,8 @@ when    before    a file of the state with a matching name is written
         unlinked  its temporary file is whole and not published yet
         after     it is published
         deleting  it is about to be removed
-what    raise     an exception is raised
+what    wait      nothing happens before another attempt has published the file; after PATIENCE an exception is raised
+        raise     an exception is raised
         worker    this process is killed
         executor  this process and the executor's JVM are killed
         jvm       this process, Spark's JVM and the driver are killed
@@ -25,6 +26,9 @@ import re
 import runpy
 import signal
 import sys
+import time
+
+PATIENCE = 60  # seconds
 
 
 class Finder:
@@ -49,33 +53,33 @@ def wrap(directory):
     publish, link, delete = directory.publish, directory.link, directory.delete
 
     def publish_with_faults(self, name, attempt, write):
-        reach("before", name)
+        reach("before", name, self)
 
         def write_half(stream):
             stream.write(b"half")
             stream.flush()
-            strike(torn)
+            strike(torn, name, self)
 
         torn = find("torn", name)
         done = publish(self, name, attempt, write_half if torn else write)
-        reach("after", name)
+        reach("after", name, self)
         return done
 
     def link_with_faults(self, temporary, name):
-        reach("unlinked", name)
+        reach("unlinked", name, self)
         return link(self, temporary, name)
 
     def delete_with_faults(self, name):
-        reach("deleting", name)
+        reach("deleting", name, self)
         return delete(self, name)
 
     directory.publish, directory.link, directory.delete = publish_with_faults, link_with_faults, delete_with_faults
 
 
-def reach(when, name):
+def reach(when, name, directory):
     fault = find(when, name)
     if fault:
-        strike(fault)
+        strike(fault, name, directory)
 
 
 def find(when, name):
@@ -93,7 +97,14 @@ def find(when, name):
     return None
 
 
-def strike(fault):
+def strike(fault, name, directory):
+    if fault["what"] == "wait":
+        deadline = time.monotonic() + PATIENCE
+        while not directory.exists(name):
+            if time.monotonic() > deadline:
+                raise OSError(f"no other attempt has published {name}")
+            time.sleep(0.05)
+        return
     if fault["what"] == "raise":
         raise OSError("a fault that the test wants")
     if fault["what"] == "executor":
