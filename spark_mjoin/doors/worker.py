@@ -10,16 +10,17 @@ import atexit
 import gc
 import os
 import pickle
+import shutil
 import socket
 import stat
 import uuid
 from collections.abc import Generator, Iterable, Iterator, Mapping, Sequence
-from contextlib import suppress
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from functools import cache
 from itertools import chain
 from pathlib import Path
-from tempfile import TemporaryDirectory
+from tempfile import gettempdir
 from typing import TYPE_CHECKING
 
 import pyarrow as pa
@@ -90,8 +91,8 @@ def join(
             return  # nothing has come to a join that has no state
         # Spark's number of the task is another one where the results of a stage are united with rows of inputs.
         task, parcels = tasks[first.column("target")[0].as_py()], chain([first], parcels)
-    with secrets_of(task.spec, task.location).kept(), TemporaryDirectory(prefix="mjoin-") as directory:
-        results = _Results(_run(task, Delivered(task, parcels, Path(directory))))
+    with secrets_of(task.spec, task.location).kept(), _scratch() as directory:
+        results = _Results(_run(task, Delivered(task, parcels, directory)))
         if onward is None:
             yield from results
         else:
@@ -100,6 +101,17 @@ def join(
                 yield Floor(results.ended.floor).parcels(onward.member, onward.partitions)
     if tasks is None:
         report_to_jar(task, {COMMITTING: round(1000 * results.ended.committing)})
+
+
+@contextmanager
+def _scratch() -> Iterator[Path]:
+    """The name of a directory for files of one task. Few tasks make it: to make and remove it takes a millisecond."""
+    directory = Path(gettempdir()) / f"mjoin-{uuid.uuid4().hex}"
+    try:
+        yield directory
+    finally:
+        if directory.exists():
+            shutil.rmtree(directory)
 
 
 class _Results:

@@ -53,7 +53,7 @@ class Delivered(Feed):
     """What was brought to a task in one batch."""
 
     def __init__(self, task: PartitionTask, parcels: Iterable[pa.RecordBatch], directory: Path) -> None:
-        """directory: for this task alone, while it lasts."""
+        """directory: for this task alone, while it lasts. It is made when it is needed."""
         self._task = task
         self._inputs = [_Rows(task, number, directory) for number in range(len(task.spec.inputs))]
         self._floors: dict[int, list[Floor]] = {}
@@ -137,7 +137,8 @@ class _Rows:
         """Put the rows that are held into files, if the order allows it."""
         if self._input.ordered is not None:
             return
-        self._directory.mkdir(exist_ok=True)
+        for directory in (self._directory.parent, self._directory):
+            directory.mkdir(mode=0o700, exist_ok=True)
         held, self._held, self.held_bytes = self._held, [], 0
         held.reverse()
         while held:

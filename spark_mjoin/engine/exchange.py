@@ -156,9 +156,17 @@ class Sender:
         columns = [
             pa.array(targets, pa.int32()),
             pa.array([self.input] * len(targets), pa.int8()),
-            pa.array([memoryview(content) for content in contents], pa.binary()),
+            _binary(contents),
         ]
         return pa.RecordBatch.from_arrays(columns, schema=PARCELS)
+
+
+def _binary(contents: Sequence[pa.Buffer]) -> pa.Array:
+    """An array of some contents. `pa.array` would never free what it reads from a memoryview."""
+    ends = np.cumsum([0, *(content.size for content in contents)], dtype=np.int32)
+    return pa.Array.from_buffers(
+        pa.binary(), len(contents), [None, pa.py_buffer(ends), pa.py_buffer(b"".join(contents))]
+    )
 
 
 def _in_parts(target: int, rows: pa.RecordBatch) -> Iterator[tuple[int, pa.RecordBatch]]:

@@ -116,6 +116,17 @@ def test_parcels_travel_together_until_they_are_large(monkeypatch: pytest.Monkey
     assert [batch.num_rows for batch in Sender(spec, 0, Routing(16)).parcels(columns)] == [1] * 16
 
 
+def test_senders_keep_nothing_of_what_they_have_sent() -> None:
+    """A worker sends for days."""
+    spec, table = spec_of(rows_of([1])), rows_of(list(range(50_000)))
+    columns = table.select(list(spec.inputs[0].columns)).to_batches()
+    size, before = table.nbytes, pa.total_allocated_bytes()
+    for _ in range(20):
+        for _ in Sender(spec, 0, Routing(4)).parcels(columns):
+            continue
+    assert pa.total_allocated_bytes() - before < size
+
+
 # --- the order -------------------------------------------------------------------------------------------------------
 
 

@@ -9,6 +9,7 @@ import java.nio.channels.SocketChannel;
 import java.util.Map;
 import org.apache.arrow.vector.VectorSchemaRoot;
 import org.apache.arrow.vector.ipc.ArrowStreamWriter;
+import org.apache.spark.JobArtifactSet;
 import org.apache.spark.SparkEnv;
 import org.apache.spark.TaskContext;
 import org.apache.spark.api.python.BasePythonRunner;
@@ -19,6 +20,8 @@ import org.apache.spark.api.python.PythonWorker;
 import org.apache.spark.api.python.SimplePythonFunction;
 import org.apache.spark.sql.catalyst.InternalRow;
 import org.apache.spark.sql.catalyst.expressions.GenericInternalRow;
+import org.apache.spark.sql.catalyst.expressions.UnsafeRow;
+import org.apache.spark.sql.classic.SparkSession;
 import org.apache.spark.sql.execution.metric.SQLMetric;
 import org.apache.spark.sql.execution.python.ArrowPythonRunner;
 import org.apache.spark.sql.execution.python.BatchedPythonArrowInput;
@@ -31,6 +34,7 @@ import org.apache.spark.sql.vectorized.ColumnarBatch;
 import org.apache.spark.util.CollectionAccumulator;
 import scala.Option;
 import scala.Tuple2;
+import scala.collection.AbstractIterator;
 import scala.collection.Iterator;
 
 /**
@@ -39,11 +43,13 @@ import scala.collection.Iterator;
  *
  * <p>It is Spark's {@code MapInBatchEvaluatorFactory} without the last step, which makes rows of the batches one by
  * one. The vectors belong to the runner, which fills them again for the next batch and frees them when the task ends.
+ * The size of a batch is that of its rows.
  */
 @SuppressWarnings("unchecked") // Java does not see that Scala's types of `newWriter` agree
 final class ArrowWorker extends ArrowPythonRunner implements BatchedPythonArrowInput {
   private static final int EVAL_TYPE = PythonEvalType.SQL_MAP_ARROW_ITER_UDF();
 
+  private final Structs structs;
   private Iterator<InternalRow> nextBatchStart;
 
   /** What a session says about how rows travel, and which files its workers see. */
@@ -54,6 +60,15 @@ final class ArrowWorker extends ArrowPythonRunner implements BatchedPythonArrowI
       Option<String> artifacts,
       Option<String> session)
       implements Serializable {
+    static Settings of(SQLConf conf, PythonFunction function, SparkSession session) {
+      // Workers with artifacts serve one query only. On Spark Connect every query has a number for its artifacts.
+      Option<String> artifacts =
+          function.pythonIncludes().isEmpty()
+              ? Option.empty()
+              : JobArtifactSet.getCurrentJobArtifactState().map(state -> state.uuid());
+      return of(conf, artifacts, Option.when(conf.pythonWorkerLoggingEnabled(), session::sessionUUID));
+    }
+
     static Settings of(SQLConf conf, Option<String> artifacts, Option<String> session) {
       return new Settings(
           conf.sessionLocalTimeZone(),
@@ -68,6 +83,7 @@ final class ArrowWorker extends ArrowPythonRunner implements BatchedPythonArrowI
       PythonFunction function,
       long resultId,
       StructType input,
+      Structs structs,
       Settings settings,
       scala.collection.immutable.Map<String, SQLMetric> sizes) {
     super(
@@ -82,6 +98,7 @@ final class ArrowWorker extends ArrowPythonRunner implements BatchedPythonArrowI
         settings.artifacts(),
         settings.session());
     BatchedPythonArrowInput.$init$(this);
+    this.structs = structs;
   }
 
   /** The same function, with other environment variables, hence in a worker of its own, and with our reports. */
@@ -107,8 +124,8 @@ final class ArrowWorker extends ArrowPythonRunner implements BatchedPythonArrowI
       Settings settings,
       scala.collection.immutable.Map<String, SQLMetric> sizes) {
     TaskContext context = TaskContext.get();
-    Iterator<InternalRow> structs = rows.map(row -> new GenericInternalRow(new Object[] {row}));
-    return new ArrowWorker(function, resultId, input, settings, sizes)
+    Structs structs = new Structs(rows);
+    return new ArrowWorker(function, resultId, input, structs, settings, sizes)
         .compute(Iterator.single(structs), context.partitionId(), context)
         .map(batch -> flattened(batch, output));
   }
@@ -148,7 +165,14 @@ final class ArrowWorker extends ArrowPythonRunner implements BatchedPythonArrowI
   @Override
   public boolean writeNextBatchToArrowStream(
       VectorSchemaRoot root, ArrowStreamWriter writer, DataOutputStream out, Iterator<Iterator<InternalRow>> input) {
+    structs.begin();
     return BatchedPythonArrowInput.super.writeNextBatchToArrowStream(root, writer, out, input);
+  }
+
+  /** No limit for Spark, which would add up the buffers of all columns after each row. */
+  @Override
+  public long maxBytesPerBatch() {
+    return Integer.MAX_VALUE;
   }
 
   @Override
@@ -160,5 +184,35 @@ final class ArrowWorker extends ArrowPythonRunner implements BatchedPythonArrowI
   public void org$apache$spark$sql$execution$python$BatchedPythonArrowInput$$nextBatchStart_$eq(
       Iterator<InternalRow> start) {
     nextBatchStart = start;
+  }
+
+  /** Rows as the function gets them, each in a struct, as many for a batch as may be in one. */
+  private static final class Structs extends AbstractIterator<InternalRow> {
+    private static final long BATCH_BYTES = 16 << 20;
+    private static final long ASSUMED_BYTES = 16 << 10; // of a row that does not know its size
+
+    private final Iterator<InternalRow> rows;
+    private long bytes;
+
+    Structs(Iterator<InternalRow> rows) {
+      this.rows = rows;
+    }
+
+    /** A batch begins. */
+    void begin() {
+      bytes = 0;
+    }
+
+    @Override
+    public boolean hasNext() {
+      return bytes < BATCH_BYTES && rows.hasNext();
+    }
+
+    @Override
+    public InternalRow next() {
+      InternalRow row = rows.next();
+      bytes += row instanceof UnsafeRow sized ? sized.getSizeInBytes() : ASSUMED_BYTES;
+      return new GenericInternalRow(new Object[] {row});
+    }
   }
 }

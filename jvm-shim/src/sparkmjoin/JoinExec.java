@@ -2,7 +2,6 @@ package sparkmjoin;
 
 import java.util.Map;
 import org.apache.hadoop.conf.Configuration;
-import org.apache.spark.JobArtifactSet;
 import org.apache.spark.rdd.RDD;
 import org.apache.spark.sql.catalyst.InternalRow;
 import org.apache.spark.sql.catalyst.expressions.Attribute;
@@ -247,12 +246,6 @@ public final class JoinExec extends StreamingGlobalLimitExec {
       throw new IllegalStateException(
           "the join has " + function.partitions() + " partitions, and was planned for " + plans.length);
     }
-    // Workers with artifacts serve one query only. On Spark Connect every query has a number for its artifacts.
-    Option<String> artifacts =
-        function.udf().func().pythonIncludes().isEmpty()
-            ? Option.empty()
-            : JobArtifactSet.getCurrentJobArtifactState().map(state -> state.uuid());
-    Option<String> logged = Option.when(conf().pythonWorkerLoggingEnabled(), () -> session().sessionUUID());
     CollectionAccumulator<Integer> ended = new CollectionAccumulator<>();
     sparkContext().register(ended);
     running =
@@ -267,7 +260,7 @@ public final class JoinExec extends StreamingGlobalLimitExec {
                 join.pool(),
                 child().schema(),
                 (StructType) function.udf().dataType(),
-                ArrowWorker.Settings.of(conf(), artifacts, logged),
+                ArrowWorker.Settings.of(conf(), function.udf().func(), session()),
                 conf().stateStoreCommitValidationEnabled(),
                 join.reports(),
                 ended,

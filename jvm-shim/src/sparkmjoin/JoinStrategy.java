@@ -16,13 +16,14 @@ import scala.jdk.javaapi.CollectionConverters;
 
 /**
  * Plans a streaming {@code mapInArrow} as {@link JoinExec} if its Python function is named {@code
- * mjoin_join_<partitions>}, with its stage behind that where there are several, and its input has the columns of an
- * exchange between partitions of a join.
+ * mjoin_join_<partitions>}, with its stage behind that where there are several, and its input is parcels; as {@link
+ * SendExec} if it is named {@code mjoin_send} and its output is.
  *
  * <p>Python has no other way to say to the planner which function is meant. A query that is not streaming keeps its
  * {@code mapInArrow}.
  */
 final class JoinStrategy extends SparkStrategy {
+  private static final String SEND = "mjoin_send";
   private static final Pattern MARK = Pattern.compile("mjoin_join_([1-9]\\d{0,8})( .+)?", Pattern.DOTALL);
 
   /** In the active session, once. Streaming queries take over the strategies that their session has at their start. */
@@ -43,10 +44,12 @@ final class JoinStrategy extends SparkStrategy {
   public Seq<SparkPlan> apply(LogicalPlan plan) {
     if (plan instanceof MapInArrow map
         && map.isStreaming()
-        && map.expressions().head() instanceof PythonUDF udf
-        && NodeProvider.PARCELS.sameType(map.child().schema())) {
+        && map.expressions().head() instanceof PythonUDF udf) {
+      if (udf.name().equals(SEND) && NodeProvider.PARCELS.sameType(map.schema())) {
+        return Seqs.of(new SendExec(udf, map.output(), planLater(map.child()), false, Option.empty()));
+      }
       Matcher mark = MARK.matcher(udf.name());
-      if (mark.matches()) {
+      if (mark.matches() && NodeProvider.PARCELS.sameType(map.child().schema())) {
         String name = mark.group(2) == null ? "mjoin" : "mjoin" + mark.group(2);
         JoinFunction function = new JoinFunction(name, Integer.parseInt(mark.group(1)), udf, map.output());
         return Seqs.of(new JoinExec(0L, planLater(map.child()), Option.empty(), Option.empty(), function));

@@ -5,7 +5,9 @@ import java.lang.reflect.Modifier;
 import java.util.ArrayList;
 import java.util.List;
 import java.util.Map;
+import org.apache.spark.sql.catalyst.expressions.Expression;
 import org.apache.spark.sql.execution.SparkPlan;
+import org.apache.spark.sql.execution.python.MapInArrowExec;
 import org.apache.spark.sql.execution.streaming.operators.stateful.StatefulOperatorStateInfo;
 import org.apache.spark.sql.execution.streaming.operators.stateful.StreamingGlobalLimitExec;
 import org.apache.spark.sql.execution.streaming.runtime.MicroBatchExecution;
@@ -14,11 +16,13 @@ import org.apache.spark.sql.execution.streaming.state.StateStoreCoordinatorRef;
 import org.apache.spark.sql.execution.streaming.state.StateStoreProviderId;
 import org.apache.spark.sql.streaming.StateOperatorProgress;
 import scala.Option;
+import scala.collection.immutable.Seq;
 
 /**
- * Whether this Spark has what {@link JoinExec} relies on. A vendor's Spark may differ from the release of its number.
+ * Whether this Spark has what {@link JoinExec} and {@link SendExec} rely on. A vendor's Spark may differ from the
+ * release of its number.
  *
- * <p>{@code JoinExec} was compiled against a stub of its superclass. A method that the real one has not got would not
+ * <p>They were compiled against stubs of their superclasses. A method that the real one has not got would not
  * be overridden, and nobody would notice before a query has wrong results.
  */
 final class NodeCheck {
@@ -41,17 +45,11 @@ final class NodeCheck {
   }
 
   private static void collect(List<String> missing) {
-    Class<?> base = StreamingGlobalLimitExec.class;
-    if (Modifier.isFinal(base.getModifiers())) {
-      missing.add("an open class " + base.getName());
-    }
-    for (Method method : JoinExec.class.getDeclaredMethods()) {
-      if (Modifier.isPublic(method.getModifiers()) && !method.isSynthetic()) {
-        need(missing, base, method.getReturnType(), method.getName(), method.getParameterTypes());
-      }
-    }
     Class<?> option = Option.class;
-    need(missing, base, long.class, SparkPlan.class, option, option);
+    compare(missing, JoinExec.class, StreamingGlobalLimitExec.class);
+    need(missing, StreamingGlobalLimitExec.class, long.class, SparkPlan.class, option, option);
+    compare(missing, SendExec.class, MapInArrowExec.class);
+    need(missing, MapInArrowExec.class, Expression.class, Seq.class, SparkPlan.class, boolean.class, option);
     need(
         missing,
         StatefulOperatorStateInfo.class,
@@ -69,6 +67,18 @@ final class NodeCheck {
         void.class,
         "reportStateStoreCommit",
         StateStoreProviderId.class, long.class, String.class);
+  }
+
+  /** All that a node overrides is in its superclass. */
+  private static void compare(List<String> missing, Class<?> node, Class<?> base) {
+    if (Modifier.isFinal(base.getModifiers())) {
+      missing.add("an open class " + base.getName());
+    }
+    for (Method method : node.getDeclaredMethods()) {
+      if (Modifier.isPublic(method.getModifiers()) && !method.isSynthetic()) {
+        need(missing, base, method.getReturnType(), method.getName(), method.getParameterTypes());
+      }
+    }
   }
 
   private static void need(List<String> missing, Class<?> type, Class<?>... parameters) {
