@@ -17,6 +17,7 @@ from spark_mjoin.model import WHOLE
 from tests import harness
 from tests.examples import FACTOR, examples
 from tests.oracle.estimates import CHAIN3, CHAIN4, CHUNK_ROWS, CYCLE, PAIR, Kind, compared, options_of, run, tables
+from tests.oracle.examples import in_turn
 
 TOLERANCE = 0.05
 SEEDS = st.integers(0, 2**32)
@@ -69,7 +70,7 @@ def larger_arrivals(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("tests.scripted.CHUNK_ROWS", CHUNK_ROWS)
 
 
-@pytest.mark.parametrize("name", KINDS)
+@in_turn(KINDS)
 @given(seed=SEEDS)
 @settings(
     examples(2),
@@ -88,7 +89,7 @@ def oracle_estimates_are_within_the_tolerance(name: str, seed: int, tmp_path_fac
     assert low >= 3
 
 
-@pytest.mark.parametrize("name", ["uniform", "skewed, two inputs", "shrunk"])
+@in_turn(["uniform", "skewed, two inputs", "shrunk"])
 def oracle_estimates_of_a_small_sample_are_without_bias(
     name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -101,7 +102,7 @@ def oracle_estimates_of_a_small_sample_are_without_bias(
     assert abs(sum(errors) / len(errors)) < 0.02 and max(map(abs, errors)) < 0.25
 
 
-@pytest.mark.parametrize("name", ["uniform", "windows in rows", "shed", "shrunk", "tree over a chain"])
+@in_turn(["uniform", "windows in rows", "shed", "shrunk", "tree over a chain"])
 def differential_estimates_are_the_same_in_a_worker_that_has_to_load_the_state(
     name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -19,7 +19,7 @@ from tests.oracle import test_shrinking as shrunk
 from tests.oracle import test_windows as windowed
 from tests.oracle.cases import Case, cases
 from tests.oracle.estimates import CHUNK_ROWS, compared
-from tests.oracle.examples import examples
+from tests.oracle.examples import examples, in_turn
 from tests.oracle.promises import PAIR, STAR, PromiseCase, promise_cases
 from tests.oracle.test_join import duckdb_rows, mjoin_rows
 from tests.oracle.test_overflow import overflow_rows, overflowing
@@ -153,9 +153,7 @@ def oracle_trees(data: st.DataObject, case: Case, seed: int, numbers: list[int],
         assert tree_rows(with_schedule(case, faults), seed, **overflow) == duckdb_rows(case)
 
 
-@pytest.mark.parametrize(
-    "name", ["uniform", "skewed", "strings", "windows in time", "shed", "shed, windows", "passing by", "shrunk"]
-)
+@in_turn(["uniform", "skewed", "strings", "windows in time", "shed", "shed, windows", "passing by", "shrunk"])
 @pytest.mark.parametrize("numbers", [(2, 4, 1, 3), (1, 5)], ids=str)
 def oracle_estimates_are_within_the_tolerance(
     name: str, numbers: tuple[int, ...], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
