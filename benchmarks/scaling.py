@@ -1,13 +1,17 @@
 """Work and shuffled bytes by the number of partitions: `python -m benchmarks.scaling [--partitions 2,8,32]`.
 
-Workload (a), a star of three streams, through `spark_mjoin.join` in micro-batches, in one session: a query with each
-number of partitions in turn, as often as `--rounds` says, after a round that warms up. For each number it prints
+Workload (a), a star of three streams, through `spark_mjoin.join` in micro-batches, in one session: with each number of
+partitions in turn a query that warms up, and as many as `--rounds` says that are measured. Spark ends Python workers
+after a minute without work, so the others would start anew in between. For each number it prints
 
 * the processor's time of all processes per input row, as the median over the rounds, and its ratio to the least number;
 * shuffled bytes, as Spark counts what its tasks have written (after its compression), per byte of the rows in memory
   (the columns that the query uses, as Arrow has them), and per byte that Spark has read from the files.
 
-The bars: the work within 30 % from the least number to the largest, and below 1.2 shuffled bytes per byte.
+The bars: the work within 30 % from the least number to the largest, and below 1.2 shuffled bytes per byte. A task costs
+some 25 ms of the processor in Spark and Python before it does anything (`python -m benchmarks.scaling --tasks` measures
+it), so the first bar is about micro-batches with many rows: `--scale 10 --files 10` has a million rows of each input in
+each.
 """
 
 from __future__ import annotations
@@ -47,7 +51,11 @@ def main() -> None:
     parser.add_argument("--scale", type=float, default=1.0, help="share of the million rows of each input")
     parser.add_argument("--files", type=int, default=20, help="of each input, one of each in a micro-batch")
     parser.add_argument("--data", type=Path, default=REPOSITORY / "out" / "bench-data")
+    parser.add_argument("--tasks", action="store_true", help="measure tasks that do nothing, and end")
     options = parser.parse_args()
+    if options.tasks:
+        print(f"a mapInArrow that returns its rows: {1000 * bare_task():.1f} ms of the processor per task")
+        return
     data = WORKLOADS["a"].prepare(options.data, options.scale, options.files)
     tables = data.tables()
     rows, size = sum(t.num_rows for t in tables.values()), sum(t.nbytes for t in tables.values())
@@ -88,13 +96,11 @@ def verdict(met: bool) -> str:
 def measure(data: Dataset, numbers: Sequence[int], rounds: int) -> dict[int, list[Run]]:
     scratch = tempfile.mkdtemp(prefix="mjoin-scaling-")
     spark = child.session(Engine("scaling", "streams", "", 1, driver_memory="1g", jar=True), scratch)
-    found: dict[int, list[Run]] = {number: [] for number in numbers}
+    found: dict[int, list[Run]] = {}
     try:
-        for turn in range(rounds + 1):  # the first warms up
-            for number in numbers if turn % 2 else reversed(numbers):
-                run = _run(spark, data, number, Path(tempfile.mkdtemp(dir=scratch)))
-                if turn:
-                    found[number].append(run)
+        for number in numbers:
+            runs = [_run(spark, data, number, Path(tempfile.mkdtemp(dir=scratch))) for _ in range(rounds + 1)]
+            found[number] = runs[1:]
     finally:
         spark.stop()
         shutil.rmtree(scratch, ignore_errors=True)
@@ -113,6 +119,27 @@ def _run(spark: Any, data: Dataset, partitions: int, directory: Path) -> Run:
     shutil.rmtree(directory, ignore_errors=True)
     results = sum(progress.sink.numOutputRows for progress in query.recentProgress)
     return Run(processor, seconds, written, read, results)
+
+
+def bare_task(tasks: int = 32, batches: int = 20) -> float:
+    """The processor's seconds for a task of Spark with Python in which a row comes and goes."""
+    scratch = tempfile.mkdtemp(prefix="mjoin-scaling-")
+    spark = child.session(Engine("tasks", "spark", "", 1, driver_memory="1g"), scratch)
+
+    def same(rows: Any) -> Any:
+        yield from rows
+
+    try:
+        frame = spark.range(0, tasks, 1, tasks).mapInArrow(same, "id long")
+        for _ in range(batches):
+            frame.write.format("noop").mode("overwrite").save()
+        before = processor_seconds()
+        for _ in range(batches):
+            frame.write.format("noop").mode("overwrite").save()
+        return (processor_seconds() - before) / (tasks * batches)
+    finally:
+        spark.stop()
+        shutil.rmtree(scratch, ignore_errors=True)
 
 
 def _moved(spark: Any) -> tuple[int, int]:
