@@ -132,7 +132,8 @@ def _only(array: pa.Array, ok: pa.Array, dtype: pa.DataType, lenient: bool) -> p
         return array
     if lenient:
         return pc.if_else(bad, pa.scalar(None, array.type), array)
-    value = array.filter(bad)[0].as_py()
+    wrong = array.filter(bad)
+    value = (wrong.cast(pa.string()) if pa.types.is_date(array.type) else wrong)[0].as_py()  # Python has fewer dates
     text = repr(value) if isinstance(value, str) else str(value)
     raise ValueError(f"the value {text} cannot be cast to {type_name(dtype)}")
 
@@ -379,6 +380,8 @@ def _to_zone(array: pa.Array, dtype: pa.DataType, lenient: bool) -> pa.Array:
 
 
 def _date_to_timestamp(array: pa.Array, dtype: pa.DataType, lenient: bool) -> pa.Array:
+    days = pc.abs(array.cast(pa.int32()).cast(pa.int64()))
+    array = _only(array, pc.less_equal(days, (2**63 - 1) // _MICROS_PER_DAY), dtype, lenient)
     return _to_zone(array.cast(TIMESTAMP_NTZ), dtype, lenient)
 
 

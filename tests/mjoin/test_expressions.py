@@ -317,6 +317,16 @@ def test_forms_that_only_spark_reads_are_never_null(text: str) -> None:
     assert "is not supported here" in error(f"TRY_CAST('{text}' AS TIMESTAMP)")
 
 
+@pytest.mark.parametrize("dtype", ["TIMESTAMP", "TIMESTAMP_NTZ"])
+def test_dates_beyond_all_timestamps(dtype: str) -> None:
+    """Spark's answers: the last day of which the microseconds are a BIGINT is day 106,751,991."""
+    for days in (-106751992, 106751992, -(2**31) + 1):
+        date = f"date_add(DATE'1970-01-01', {days})"
+        assert first(f"TRY_CAST({date} AS {dtype})") is None
+        assert f"cannot be cast to {dtype}" in error(f"CAST({date} AS {dtype})")
+    assert first(f"CAST(CAST(date_add(DATE'1970-01-01', -106751991) AS {dtype}) AS DATE) < DATE'0001-01-01'") is True
+
+
 def test_casts_of_doubles() -> None:
     assert first("CAST(0.1D AS DECIMAL(20,18))") == Decimal("0.1")
     assert run("CAST(d AS DECIMAL(10,2))").to_pylist() == [Decimal("2.50"), None, Decimal("0.00"), None]
