@@ -6,8 +6,7 @@
 The routing changes only past a version that every partition has committed: a task of the new one takes over rows from
 partitions of the old one, at that version (engine.takeover). Then every combination of the rows in the state must be
 emitted, so that nothing has to be known of them but that. Where input can wait, a batch of its own sees to this. Where
-it cannot, since it was brought, the new tasks emit what is pending while they take over; but not in a tree, where
-results of one operator are rows of another.
+it cannot, since it was brought, the new tasks emit what is pending while they take over (engine.pending).
 
 Decided between two batches and recorded with the next (DESIGN, invariant 3): a batch that is run again has the
 partitions that it had.
@@ -64,8 +63,7 @@ def divide(
             reason=f"partitions do not change {change} yet: some partition has not committed version {version}, "
             "because nobody has read its results to their end",
         )
-    pending = [manifest for manifest in whole if is_pending(spec, manifest)]
-    if pending and (can_wait or any(len(manifest.operators) > 1 for manifest in pending)):
+    if can_wait and any(is_pending(spec, manifest) for manifest in whole):
         return Division(before, True, f"all that is pending is emitted before partitions change {change}")
     rows = sum(sum(manifest.rows_held) for manifest in whole)
     return Division(

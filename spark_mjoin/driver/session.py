@@ -219,8 +219,6 @@ class Session:
         before, wanted = start.plan.routing, self.settings.partitions
         division = rescaling.divide(self.spec, wanted, start.version, before, committed, can_wait=not brought)
         if division.emits_pending:
-            if brought:
-                raise _cannot_wait(start.plan.routing.partitions)
             moving, positions = [], start.positions
         settings = self._settings(division.routing)
         self.planner.settings = settings
@@ -414,14 +412,6 @@ def worked(committed: Committed) -> Worked:
     taken = [m.taken for m in committed.of_all]
     began, disk_ms = min(each.began for each in taken), max(each.disk_ms for each in taken)
     return Worked(tuple(rows_in(taken)), began, committed.written, disk_ms / 1000)
-
-
-def _cannot_wait(partitions: int) -> StateError:
-    return StateError(
-        f"option 'partitions' has changed from {partitions}, and results from disk are still pending in a plan of "
-        "several joins (option 'plan'), which have to be emitted first. Start the query with partitions = "
-        f"{partitions}, wait until deferredRows is 0 in its progress, and change it then"
-    )
 
 
 def _moved(start: Positions, end: Positions) -> list[str]:

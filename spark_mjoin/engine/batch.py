@@ -22,7 +22,7 @@ from tempfile import TemporaryDirectory
 import pyarrow as pa
 
 from spark_mjoin.counts import BatchCounts, Recall, Standing
-from spark_mjoin.engine import loading, schedule, takeover
+from spark_mjoin.engine import loading, pending, schedule, takeover
 from spark_mjoin.engine.cache import StateCache
 from spark_mjoin.engine.emission import Emission
 from spark_mjoin.engine.feed import Feed, Piece
@@ -101,7 +101,7 @@ def _results(task: PartitionTask, feed: Feed, batch: Pipeline) -> Iterator[pa.Re
     """All that a batch emits: where the partition is new, first what others have left pending."""
     plan, counts = batch.plan, batch.counts
     if plan.routing.before is not None and task.ledger.next_version == plan.routing.since:
-        yield from counts.disk_to_disk.timed(takeover.emit_pending(task, plan, counts), batch.clock)
+        yield from counts.disk_to_disk.timed(pending.emit(task, batch), batch.clock)
     yield from _advance(task, feed, batch)
 
 

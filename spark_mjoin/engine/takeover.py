@@ -4,10 +4,10 @@
     new routing   | 0     | 1      | 2      |        partition 1 takes the rows in its slots from 0 and from 1
 
 Right because: a combination has one key of the class by which rows are divided, so all its rows are in one slot. They
-were in one old partition, and are in one new partition. What was pending of them there, the new partition emits in its
-first batch, by passes over the segments of the old ones. So each combination of the rows that are taken over is
-emitted. That is all that has to be known of them: they are marked as emitted. A later combination has a row that comes
-later, and is found as ever.
+were in one old partition, and are in one new partition. What was pending of them there is emitted in the first batch of
+the new partitions (engine.pending). So each combination of the rows that are taken over is emitted. That is all that
+has to be known of them: they are marked as emitted. A later combination has a row that comes later, and is found as
+ever.
 
 Only rows of inputs are taken over, as members of one MJoin. Intermediate results of a tree are made anew, as whenever
 the plan changes (engine.replan). Rows that were dropped stay behind.
@@ -24,20 +24,18 @@ to the one new partition that owns its first slot, so that sums over partitions 
 from __future__ import annotations
 
 import logging
-from collections.abc import Container, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any
 
 import numpy as np
 import pyarrow as pa
 
 from spark_mjoin.counts import BatchCounts
-from spark_mjoin.engine import cleanup, inheritance, overflow, sampling
-from spark_mjoin.engine.disk import READ_ROWS, Disk, Part, key_name
+from spark_mjoin.engine import inheritance, overflow, sampling
+from spark_mjoin.engine.disk import READ_ROWS, Part
 from spark_mjoin.errors import StateError
 from spark_mjoin.evidence import EdgeCounts, Edges, edges_of
-from spark_mjoin.mjoin.orders import Probing
 from spark_mjoin.mjoin.statistics import over_inputs
 from spark_mjoin.model import JoinSpec
 from spark_mjoin.plan import Overflow, Plan
@@ -45,15 +43,14 @@ from spark_mjoin.query.tree import layout, single
 from spark_mjoin.state.admitted import Admitted
 from spark_mjoin.state.buckets import BUCKETS
 from spark_mjoin.state.columns import rows_in
-from spark_mjoin.state.directory import Directory
 from spark_mjoin.state.groups import Groups
-from spark_mjoin.state.manifest import Manifest, Segment
+from spark_mjoin.state.manifest import Manifest
 from spark_mjoin.state.operator import OperatorState
 from spark_mjoin.state.partition import PartitionState
 from spark_mjoin.state.progress import Progress
 from spark_mjoin.state.routing import Slots
 from spark_mjoin.state.sample import Sample
-from spark_mjoin.state.segments import Segments, arrived_of
+from spark_mjoin.state.segments import arrived_of
 from spark_mjoin.state.store import Draft, StateStore
 from spark_mjoin.task import PartitionTask
 
@@ -69,7 +66,7 @@ def take_over(task: PartitionTask, plan: Plan, draft: Draft, counts: BatchCounts
     By the plan of the batch that makes a version: it says how much memory there is, and where rows come from.
     """
     slots, every_input = plan.routing.slots(task.partition), single(len(task.spec.inputs))
-    donors = _donors(task, plan)
+    donors = donors_of(task, plan)
     positions = donors[0].manifest.positions
     if any(donor.manifest.positions != positions for donor in donors):
         raise StateError(
@@ -91,7 +88,7 @@ def take_over(task: PartitionTask, plan: Plan, draft: Draft, counts: BatchCounts
     return state
 
 
-def _donors(task: PartitionTask, plan: Plan) -> list[Donor]:
+def donors_of(task: PartitionTask, plan: Plan) -> list[Donor]:
     """The old partitions that have slots of the new one."""
     before, slots = plan.routing.before, plan.routing.slots(task.partition)
     assert before is not None and task.location is not None
@@ -108,40 +105,6 @@ def _donors(task: PartitionTask, plan: Plan) -> list[Donor]:
         for p, common in shared.items()
         if common
     ]
-
-
-def emit_pending(task: PartitionTask, plan: Plan, counts: BatchCounts) -> Iterator[pa.RecordBatch]:
-    """What is pending in the old partitions, as far as it is in the slots of the new one."""
-    slots = plan.routing.slots(task.partition)
-    for donor in _donors(task, plan):
-        debt = donor.debt()
-        if debt:
-            assert donor.is_single, "the driver has what is pending in a tree emitted before"
-            of = donor.root.spec
-            store, keys = donor.store, [key_name(of, input, donor.star) for input in range(len(of.inputs))]
-            store.segments = _SegmentsInSlots(store.directory, keys, slots)
-            probing = Probing(of, [None] * len(of.inputs), ()).looking_up()
-            area = overflow.work_area(plan.overflow)
-            yield from cleanup.clean(Disk(donor.root, store, area, counts.disk_to_disk, probing), debt)
-
-
-class _SegmentsInSlots(Segments):
-    """The files of an old partition, without the rows that are in the slots of others."""
-
-    def __init__(self, directory: Directory, keys: Sequence[str], slots: Slots) -> None:
-        """keys: the column of each input by which rows are divided."""
-        super().__init__(directory)
-        self._keys, self._slots = keys, slots
-
-    def batches(self, segment: Segment, buckets: Container[int] | None = None) -> Iterator[tuple[int | None, Any]]:
-        for bucket, batch in super().batches(segment, buckets):
-            yield bucket, self._own(segment, batch)
-
-    def rows(self, segment: Segment) -> Iterator[pa.RecordBatch]:
-        return (batch for _, batch in self.batches(segment))
-
-    def _own(self, segment: Segment, batch: pa.RecordBatch) -> pa.RecordBatch:
-        return batch.take(pa.array(rows_in(self._slots, batch.column(self._keys[segment.input]))))
 
 
 @dataclass(frozen=True, eq=False)
@@ -185,6 +148,13 @@ class Donor:
         star = self.spec.star_class
         assert star is not None, "only a join with a key common to all inputs has partitions"
         return star
+
+    @property
+    def is_pending(self) -> bool:
+        """Whether some results are still to be emitted."""
+        return any(figures.groups is not None for figures in self.manifest.operators) and any(
+            operator.groups.in_debt().any() for operator in self.state.operators
+        )
 
     def debt(self) -> tuple[int, ...]:
         """The buckets in which results are pending."""
