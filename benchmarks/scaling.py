@@ -9,9 +9,8 @@ after a minute without work, so the others would start anew in between. For each
   (the columns that the query uses, as Arrow has them), and per byte that Spark has read from the files.
 
 The bars: the work within 30 % from the least number to the largest, and below 1.2 shuffled bytes per byte. A task costs
-some 20 to 30 ms of the processor in Spark and Python before it does anything (`python -m benchmarks.scaling --tasks` measures
-it), so the first bar is about micro-batches with many rows: `--scale 10 --files 10` has a million rows of each input in
-each.
+some 20 to 30 ms of the processor in Spark and Python before it does anything (`--tasks` measures it). So the first bar
+is about micro-batches with many rows: `--scale 10 --files 10` has a million rows of each input in each.
 """
 
 from __future__ import annotations
