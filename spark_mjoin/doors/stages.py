@@ -136,7 +136,7 @@ def _sent(spec: JoinSpec, input: int, settings: Settings, frame: DataFrame) -> D
     partitions, names = settings.partitions, frame.columns
     whole = spec.inputs[input].promises_by_order(settings.verify)
 
-    def mjoin_send(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    def mjoin_send(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:  # the jar knows it by its name
         named = (batch.rename_columns(names) for batch in batches)
         yield from worker.send(spec, input, partitions, whole, named)
 

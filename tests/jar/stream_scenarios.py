@@ -260,6 +260,7 @@ def streams_show_words_in_their_plan(spark: Any, root: Path) -> None:
         query.processAllAvailable()
         shown = query._jsq.explainInternal(False)
         assert "plan=(a b c)" in shown and "aProbeOrder=" in shown, shown
+        assert shown.count("MJoinSend") >= 3, "the jar sends the rows of each input"
     finally:
         query.stop()
 
