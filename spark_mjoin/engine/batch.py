@@ -60,7 +60,7 @@ def run(task: PartitionTask, feed: Feed, attempt: str, cache: StateCache) -> Gen
             state = _load(task, feed, store, attempt, cache, counts)
             counts.cache_hits = int(state is held)
             batch = _begin(task, state, task.ledger.plan, store.draft(task.ledger.next_version, attempt), counts)
-            emission = Emission.of(task, feed, batch.draft)
+            emission = Emission.of(task, feed)
             counts.brought = emission.brought
             yield from emission.early(_results(task, feed, batch))
             floor = batch.retention.floor()

@@ -1,10 +1,14 @@
-"""When the results of a batch leave: once the rows that they were made of are accounted for.
+"""When the results of a batch leave.
 
-    few results     held back until the batch is committed; nothing else is written
-    many            a record of what was brought is published (state.announced), and results leave as they are found
+    rows can be read again     results leave as they are found: a later attempt reads the same rows
+    rows were brought          results wait until the batch is committed: its rows are durable before the first leaves
 
-A feed that can be read again needs neither: results leave as they are found, and a later attempt finds the same rows.
-Nor does a batch to which nothing is brought: it depends on the state and its plan alone.
+Rows that were brought cannot be asked for again, and a later attempt may be brought others. If results had left before
+the commit, and their attempt died, state and sink would disagree. As it is, an attempt that dies before its commit has
+emitted nothing; one that comes after a commit compares its rows (state.attempts), and emits only if they are the same.
+
+A few results wait in memory, and more in a temporary file. A batch to which nothing is brought does not wait: it
+depends on the state and its plan alone.
 """
 
 from __future__ import annotations
@@ -15,57 +19,49 @@ from dataclasses import dataclass, field
 import pyarrow as pa
 
 from spark_mjoin.engine.feed import Feed
-from spark_mjoin.state import announced
+from spark_mjoin.engine.temporary import Spill
 from spark_mjoin.state.manifest import Brought
-from spark_mjoin.state.store import Draft
 from spark_mjoin.task import PartitionTask
 
-HELD_BYTES = 4 << 20  # of results that wait for the commit: as much as a worker sends ahead of Spark
+HELD_BYTES = 4 << 20  # of results that wait in memory: as much as a worker sends ahead of Spark
+_ONLY = 0  # the group of all results in their file
 
 
 @dataclass
 class Emission:
     """The results of one task. `early`, the commit, and `late` follow each other."""
 
-    draft: Draft
-    aliases: tuple[str, ...]
-    brought: Brought  # empty: nobody has to know
+    schema: pa.Schema
+    brought: Brought  # empty: results do not wait
     _held: list[pa.RecordBatch] = field(default_factory=list)
+    _held_bytes: int = 0
+    _file: Spill | None = None
 
     @staticmethod
-    def of(task: PartitionTask, feed: Feed, draft: Draft) -> Emission:
+    def of(task: PartitionTask, feed: Feed) -> Emission:
         comes = task.location is not None and task.start != task.end
-        return Emission(draft, tuple(i.alias for i in task.spec.inputs), feed.brought() if comes else ())
+        return Emission(task.spec.schema, feed.brought() if comes else ())
 
     def early(self, results: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         """What leaves before the commit. All results are found at its end."""
-        if self.brought:
-            size = 0
-            for found in results:
-                self._held.append(found)
-                size += found.nbytes
-                if size > HELD_BYTES:
-                    announced.announce(self.draft.store, self.draft.version, self.draft.attempt, *self._said)
-                    break
-            else:
-                self._check()
-                return
-        yield from self._released()
-        yield from results
+        if not self.brought:
+            yield from results
+            return
+        for found in results:
+            self._hold(found)
 
     def late(self) -> Iterator[pa.RecordBatch]:
         """What leaves after it."""
-        if self._held:
-            self._check()  # another attempt may have spoken since, and not have seen the manifest
-        yield from self._released()
-
-    def _check(self) -> None:
-        announced.check(self.draft.store, self.draft.version, *self._said)
-
-    @property
-    def _said(self) -> tuple[Brought, tuple[str, ...]]:
-        return self.brought, self.aliases
-
-    def _released(self) -> Iterator[pa.RecordBatch]:
+        if self._file is not None:
+            yield from self._file.read(_ONLY, HELD_BYTES)
         held, self._held = self._held, []
         yield from held
+
+    def _hold(self, found: pa.RecordBatch) -> None:
+        self._held.append(found)
+        self._held_bytes += found.nbytes
+        if self._held_bytes > HELD_BYTES:
+            self._file = self._file or Spill(self.schema)
+            for each in self._held:
+                self._file.write(_ONLY, each)
+            self._held, self._held_bytes = [], 0

@@ -31,6 +31,7 @@ def adopt(manifests: Manifests, segments: Segments, state: PartitionState, own: 
     False where it cannot. StateError where rows differ, and nobody allows that.
     """
     published = manifests.manifest(own.version)
+    _check_brought(manifests, state, published, own)
     alike = _joined(published) == _joined(own)
     fewer = (published.positions, published.rows) != (own.positions, own.rows)
     if alike:
@@ -53,6 +54,25 @@ def adopt(manifests: Manifests, segments: Segments, state: PartitionState, own: 
         state.sample.file = published.root.sample.file
     state.lineage = published.lineage
     return True
+
+
+def _check_brought(manifests: Manifests, state: PartitionState, published: Manifest, own: Manifest) -> None:
+    """StateError where the two attempts were brought other rows: neither can ask for its own again."""
+    if not (published.brought and own.brought) or published.brought == own.brought:
+        return
+    aliases = [operator.spec.inputs[member].alias for operator, member in state.inputs()]
+    differ = [
+        f"'{alias}' ({first[0]:,} rows, now {now[0]:,})"
+        for alias, first, now in zip(aliases, published.brought, own.brought, strict=True)
+        if first != now
+    ]
+    raise StateError(
+        f"state version {own.version} in {manifests.directory.location} is there already, made by another attempt at "
+        f"its batch, which was brought other rows of {', '.join(differ)}. What comes before the join must give the "
+        "same rows whenever a batch is run again: look for rand(), uuid(), a function that is not deterministic, or a "
+        "source that has lost rows. To do the batch with the rows that are there now, with results that the sink may "
+        f"have already, remove {manifests.directory.path(manifest_name(own.version))} and start the query again"
+    )
 
 
 def _joined(manifest: Manifest) -> list[Any]:

@@ -8,7 +8,6 @@ from collections.abc import Iterable
 from contextlib import suppress
 
 from spark_mjoin.errors import StateError
-from spark_mjoin.state import announced
 from spark_mjoin.state.manifest import Manifests, manifest_name, versions_in
 
 log = logging.getLogger(__name__)
@@ -17,7 +16,7 @@ KEPT_VERSIONS = 3
 
 _KINDS = "rows|promises|purged|sample"
 _FILE = re.compile(rf"(?:{_KINDS})-(\d{{12}})-.*\.(?:arrow|json)")
-_LEFT_OVER = re.compile(rf"-(?:version|arrived|{_KINDS})-(\d{{12}})")
+_LEFT_OVER = re.compile(rf"-(?:version|{_KINDS})-(\d{{12}})")
 
 
 def collect(manifests: Manifests, version: int, attempt: str) -> None:
@@ -32,8 +31,6 @@ def collect(manifests: Manifests, version: int, attempt: str) -> None:
     dropped = [v for v in versions if v <= version][:-KEPT_VERSIONS]
     for old in dropped:
         directory.delete(manifest_name(old))
-    for name in announced.before(names, version):
-        directory.delete(name)
     exact = directory.exact
     final = version if exact else version - KEPT_VERSIONS + 1  # older versions get no other manifest any more
     for name in _unneeded(manifests, names, [v for v in versions if v not in dropped]):
@@ -59,7 +56,7 @@ def remove(manifests: Manifests) -> None:
     """Remove a partition's files, and its directory where nobody has put others into it."""
     directory = manifests.directory
     for name in (*directory.names(), *directory.leftovers()):
-        if versions_in([name]) or _FILE.fullmatch(name) or announced.NAME.fullmatch(name) or _LEFT_OVER.search(name):
+        if versions_in([name]) or _FILE.fullmatch(name) or _LEFT_OVER.search(name):
             directory.delete(name)
     directory.remove_if_empty()
 

@@ -181,91 +181,78 @@ def test_a_batch_that_nobody_has_read_is_an_error_and_no_gap(tmp_path: Path) -> 
         node.tasks()
 
 
-def test_input_that_is_not_the_same_is_noticed(tmp_path: Path) -> None:
-    """A second attempt has other rows than the one whose state is committed."""
-    node = Node(tmp_path, script(20, 1))
-    (task,) = node.tasks()
-    node.run(task, [table([1, 2, 3], 0)] * 3)
-    with pytest.raises(StateError, match="the input changed between two attempts"):
-        node.run(task, [table([1, 2, 4], 0)] * 3)
-
-
-def test_rows_are_committed_before_a_few_results_leave(tmp_path: Path) -> None:
-    """So an attempt that dies before that has emitted nothing, and the next one may have other rows."""
+@pytest.mark.parametrize("held", [0, emission.HELD_BYTES])
+def test_rows_are_durable_before_the_first_result_leaves(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, held: int
+) -> None:
+    """However many results there are: an attempt that dies before its commit has emitted nothing."""
+    monkeypatch.setattr(emission, "HELD_BYTES", held)
     node = Node(tmp_path, script(20, 1))
     (task,) = node.tasks()
     with pytest.MonkeyPatch.context() as patched:
         patched.setattr(StateStore, "commit", _fail)
         with pytest.raises(OSError, match="wanted"):
             node.run(task, [table([1, 2, 3], 0)] * 3, results=1)
+    assert files(tmp_path, "version-*") == []
     other = [table([1, 2, 4], 0)] * 3
     assert len(node.run(task, other, results=1)) == 1
+    assert files(tmp_path, "version-*") == ["version-000000000001.json"], "cut off at its first result"
     node.version = 1
-    assert len(node.tasks()) == 1, "the version is there, though the attempt was cut off at its first result"
-    assert files(tmp_path, "arrived-*") == []
+    assert len(node.tasks()) == 1
 
 
 def _fail(*_: Any) -> bool:
     raise OSError("a fault that is wanted")
 
 
-def test_results_that_left_before_the_commit_are_accounted_for(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """An attempt emits and dies. The next one has the same rows, or ends with an error before it emits or commits."""
-    monkeypatch.setattr(emission, "HELD_BYTES", 0)
+def test_results_that_wait_in_a_file_come_whole_and_in_order(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(delivered, "PIECE_ROWS", 50)
+    found = []
+    for held in (emission.HELD_BYTES, 3000, 0):
+        monkeypatch.setattr(emission, "HELD_BYTES", held)
+        node = Node(tmp_path / str(held), script(20, 1))
+        (task,) = node.tasks()
+        found.append(pa.Table.from_batches(node.run(task, [table(list(range(1000)), 0)] * 3)).combine_chunks())
+    assert found[0].num_rows == 1000 and found[1] == found[0] and found[2] == found[0]
+
+
+@pytest.mark.parametrize("held", [0, emission.HELD_BYTES])
+def test_input_that_is_not_the_same_is_noticed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, held: int) -> None:
+    """A later attempt has the same rows as the one that is committed, or ends with an error before it emits."""
+    monkeypatch.setattr(emission, "HELD_BYTES", held)
     node = Node(tmp_path, script(20, 3))
     (task,) = node.tasks()
     same = [table([1, 2, 3], 0)] * 3
     assert len(node.run(task, same, results=1)) == 1
-    assert files(tmp_path, "arrived-*") == ["arrived-000000000001.json"] and files(tmp_path, "version-*") == []
     for other in (table([1, 2, 4], 0), table([1, 2], 0), table([], 0)):
-        for held in (0, 1 << 20):
-            monkeypatch.setattr(emission, "HELD_BYTES", held)
-            with pytest.raises(
-                StateError, match=rf"other rows of 'b' \(3 rows, now {other.num_rows}\).*remove .*arrived-"
-            ):
-                node.run(task, [same[0], other, same[2]], results=1)
-    assert files(tmp_path, "version-*") == []
+        with pytest.raises(
+            StateError, match=rf"other rows of 'b' \(3 rows, now {other.num_rows}\).*remove .*version-000000000001"
+        ):
+            node.run(task, [same[0], other, same[2]], results=1)
     backwards = [each.take([2, 1, 0]) for each in same]
     assert rows(pa.Table.from_batches(node.run(task, backwards))).total() == 3
-    node.version = 1
-    node.batch([table([], 0)] * 3)
-    assert files(tmp_path, "arrived-*") == []
 
 
-@pytest.mark.parametrize("first", ["announced", "committed"])
 def test_of_two_attempts_at_once_with_other_rows_one_does_not_emit(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, first: str
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """One emits early, the other commits first: either way it is noticed by the one that comes second."""
+    """One commits while the other is about to: that one notices, and has emitted nothing."""
     node = Node(tmp_path, script(20, 1))
     (task,) = node.tasks()
     one, other = [table([1, 2, 3], 0)] * 3, [table([1, 2, 4], 0)] * 3
     emitted = []
-
-    def early() -> None:
-        with pytest.MonkeyPatch.context() as patched:
-            patched.setattr(emission, "HELD_BYTES", 0)
-            emitted.extend(node.run(task, one, results=1))
-
     publish = Directory.publish
 
     def between(self: Directory, name: str, *rest: Any) -> tuple[int, int]:
-        """Before another attempt's manifest is there, and after it has looked for what others say."""
         if name.startswith("version-"):
             monkeypatch.setattr(Directory, "publish", publish)
-            early()
+            emitted.extend(node.run(task, one))
         return publish(self, name, *rest)
 
-    if first == "announced":
-        monkeypatch.setattr(Directory, "publish", between)
-        with pytest.raises(StateError, match="has emitted results"):
-            emitted.extend(node.run(task, other))
-        assert len(emitted) == 1
-    else:
-        assert rows(pa.Table.from_batches(node.run(task, other))).total() == 3
-        with pytest.raises(StateError, match="has emitted results"):
-            early()
-        assert emitted == []
+    monkeypatch.setattr(Directory, "publish", between)
+    with pytest.raises(StateError, match=r"other rows of 'a' \(3 rows, now 3\), 'b'"):
+        emitted.extend(node.run(task, other))
+    assert rows(pa.Table.from_batches(emitted)).total() == 3 and files(tmp_path, "version-*")
 
 
 def files(root: Path, pattern: str) -> list[str]:
