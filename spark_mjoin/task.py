@@ -8,7 +8,8 @@ from typing import Protocol
 
 from spark_mjoin.model import JoinSpec, Position, Range
 from spark_mjoin.plan import Plan
-from spark_mjoin.state.routing import Routing, Slots
+from spark_mjoin.state.routing import Routing
+from spark_mjoin.state.slots import Slots
 
 
 class Ledger(Protocol):

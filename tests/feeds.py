@@ -26,7 +26,7 @@ from spark_mjoin.mjoin.keys import encode
 from spark_mjoin.model import Array, JoinSpec, Position
 from spark_mjoin.state.columns import hash_array
 from spark_mjoin.state.manifest import Brought
-from spark_mjoin.state.routing import of_hashes, of_numbers
+from spark_mjoin.state.slots import of_hashes, of_numbers
 from spark_mjoin.task import PartitionTask
 
 ALL_ROWS, OWN_ROWS, PARCELS = "all rows", "own rows", "parcels"
@@ -105,8 +105,7 @@ class OwnRows:
             yield piece if whole else self._own(piece)
 
     def _own(self, piece: Piece) -> Piece:
-        owners = self.task.routing.partition_of(slots_of(self.task.spec, piece))
-        mine = owners == self.task.partition
+        mine = self.task.slots.have(slots_of(self.task.spec, piece))
         if piece.marked is not None:
             mine |= piece.marked
         marked = None if piece.marked is None else piece.marked[mine]

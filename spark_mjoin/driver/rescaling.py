@@ -41,7 +41,7 @@ class Division:
 
 def divide(
     spec: JoinSpec,
-    wanted: int,
+    wanted: Routing,
     version: int,
     before: Routing,
     committed: Callable[[], Committed],
@@ -52,10 +52,10 @@ def divide(
     can_wait: whether the rows of the next batch can be left for a later one.
     """
     if not version:
-        return Division(Routing(wanted))
-    if before.partitions == wanted:
+        return Division(wanted)
+    if before.divides_as(wanted):
         return Division(before)
-    change = f"from {before.partitions} to {wanted}"
+    change = f"from {before} to {wanted}"
     whole = committed().of_all
     if not whole:
         return Division(

@@ -216,7 +216,7 @@ class Session:
         purges = not moving and self._has_time_to_purge(start, committed)
         if not (brought or moving or purges or self._may_have_disk_work(committed)):
             return start
-        before, wanted = start.plan.routing, self.settings.partitions
+        before, wanted = start.plan.routing, Routing(self.settings.partitions)
         division = rescaling.divide(self.spec, wanted, start.version, before, committed, can_wait=not brought)
         if division.emits_pending:
             moving, positions = [], start.positions

@@ -34,7 +34,7 @@ from spark_mjoin.state.admitted import sampled
 from spark_mjoin.state.buckets import BUCKETS
 from spark_mjoin.state.columns import rows_in
 from spark_mjoin.state.operator import OperatorState
-from spark_mjoin.state.routing import ALL_SLOTS, Slots, of_numbers
+from spark_mjoin.state.slots import ALL_SLOTS, Slots, of_numbers
 
 
 @dataclass(frozen=True)

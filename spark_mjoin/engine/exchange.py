@@ -24,13 +24,14 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from spark_mjoin.engine.row_hashes import row_hashes
 from spark_mjoin.mjoin.expressions import evaluate
 from spark_mjoin.mjoin.keys import encode
 from spark_mjoin.mjoin.punctuations import marks
 from spark_mjoin.model import Array, JoinSpec
 from spark_mjoin.schema import conform_array
 from spark_mjoin.state.columns import hash_array
-from spark_mjoin.state.routing import Routing, of_hashes
+from spark_mjoin.state.routing import Routing
 
 PARCELS = pa.schema([("target", pa.int32()), ("input", pa.int8()), ("rows", pa.binary())])
 GATHERED_ROWS = 1 << 17  # that are divided together: small parcels cost more than they carry
@@ -62,6 +63,32 @@ class Floor:
     @staticmethod
     def read(said: bytes) -> Floor:
         return Floor(int.from_bytes(said, "little", signed=True) if said else None)
+
+
+@dataclass(frozen=True)
+class Arriving:
+    """Rows of an input as it delivers them, to those who divide them (`state.layouts.Keys`). All have their keys."""
+
+    spec: JoinSpec
+    input: int
+    batch: pa.RecordBatch
+
+    @property
+    def count(self) -> int:
+        return int(self.batch.num_rows)
+
+    def hashes(self, key_class: int | None = None) -> Array | None:
+        key_class, input = self.spec.star_class if key_class is None else key_class, self.spec.inputs[self.input]
+        ordinal = dict(input.keys).get(-1 if key_class is None else key_class)
+        if ordinal is None:
+            return None
+        stored = input.stored[ordinal]
+        assert stored.domain is not None
+        values = evaluate(stored.expr, lambda col: self.batch.column(col.name), self.count)
+        return hash_array(encode(values, stored.domain))
+
+    def row_hashes(self) -> Array:
+        return row_hashes(self.batch)
 
 
 @dataclass(frozen=True)
@@ -101,8 +128,9 @@ class Sender:
             if self.spec.inputs[self.input].time is not None or self.spec.counts_rows:
                 yield from _in_parts(0, data.filter(pc.invert(can_match)))
             data = data.filter(can_match)
-        targets = self.routing.partition_of(self._slots(data)) if len(everyone) > 1 else np.zeros(data.num_rows)
-        for target, some in divided(data, targets.astype(np.int16)):
+        found = self.routing.divide(Arriving(self.spec, self.input, data))
+        copies = data if found.rows is None else data.take(pa.array(found.rows))
+        for target, some in divided(copies, found.targets):
             yield from _in_parts(target, some)
         if marked is not None:
             said = rows.filter(pa.array(marked))
@@ -127,15 +155,6 @@ class Sender:
             if values.null_count:
                 keep = values.is_valid() if keep is None else pc.and_(keep, values.is_valid())
         return keep
-
-    def _slots(self, rows: pa.RecordBatch) -> Array:
-        star = self.spec.star_class
-        assert star is not None, "only a join with a key common to all inputs has partitions"
-        input = self.spec.inputs[self.input]
-        stored = input.stored[dict(input.keys)[star]]
-        assert stored.domain is not None
-        values = evaluate(stored.expr, lambda col: rows.column(col.name), rows.num_rows)
-        return of_hashes(hash_array(encode(values, stored.domain)))
 
     def _packed(self, divided: Iterable[tuple[int, pa.RecordBatch]]) -> Iterator[pa.RecordBatch]:
         """Parcels, several of them in a batch."""

@@ -21,7 +21,7 @@ from spark_mjoin.state.columns import hash_array
 from spark_mjoin.state.keysets import ByteSet, Keys, KeySet, WordSet, apart, chosen, ordered, set_of, size
 from spark_mjoin.state.operator import OperatorState
 from spark_mjoin.state.promises import OUTPUT, Classes
-from spark_mjoin.state.routing import Slots, of_hashes
+from spark_mjoin.state.slots import Slots, of_hashes
 
 
 def unite(heir: OperatorState, donors: Sequence[tuple[OperatorState, float]], slots: Slots) -> None:

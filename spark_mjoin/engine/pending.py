@@ -1,33 +1,34 @@
 """What was pending in old partitions when their number has changed: the first batch of the new ones emits it.
 
-    one MJoin    each new partition that has slots of an old one passes over its segments, and leaves out rows in the
-                 slots of others
+    one MJoin    each new partition that gets rows of an old one passes over its segments, and leaves out the rows that
+                 it does not get
     a tree       results of one operator are rows of another, which are in no segment yet. So the new partition that
                  owns the first slot of the old one resumes its whole state, emits all that is pending there from the
                  leaves up, and forgets that state. What it writes on the way, in the old directory, it removes.
+    copies       where rows had copies in several old partitions, a combination is pending in one of them alone. Its
+                 rows need not go to one new partition from there. So the one that owns the first slot of the old one
+                 emits everything, as with a tree.
 
-Right because: each slot of an old partition is in one new partition, and each old partition has one first slot. Whoever
-emits a result, it is one: nobody asks from which partition it comes. The rows themselves are taken over apart from this
-(engine.takeover).
+Right because: each combination of rows that were in one place is in one new partition (state.layouts), and each old
+partition has one first slot. Whoever emits a result, it is one: nobody asks from which partition it comes. The rows
+themselves are taken over apart from this (engine.takeover).
 """
 
 from __future__ import annotations
 
-from collections.abc import Container, Iterator, Sequence
+from collections.abc import Container, Iterator
 from typing import Any
 
 import pyarrow as pa
 
 from spark_mjoin.counts import BatchCounts
 from spark_mjoin.engine import cleanup, loading, overflow
-from spark_mjoin.engine.disk import Disk, key_name
+from spark_mjoin.engine.disk import Disk
 from spark_mjoin.engine.pipeline import Pipeline
-from spark_mjoin.engine.takeover import Donor, donors_of
+from spark_mjoin.engine.takeover import Donor, Heir, donors_of
 from spark_mjoin.mjoin.orders import Probing
-from spark_mjoin.state.columns import rows_in
 from spark_mjoin.state.directory import Directory
 from spark_mjoin.state.manifest import Segment
-from spark_mjoin.state.routing import Slots
 from spark_mjoin.state.segments import Segments
 from spark_mjoin.task import PartitionTask
 
@@ -35,26 +36,25 @@ from spark_mjoin.task import PartitionTask
 def emit(task: PartitionTask, batch: Pipeline) -> Iterator[pa.RecordBatch]:
     """What a new partition emits of what is pending in old ones; batch: its first."""
     for donor in donors_of(task, batch.plan):
-        if donor.is_single:
-            yield from _of_one(donor, batch.plan.routing.slots(task.partition), batch)
+        if donor.is_single and not donor.routing.layout.replicates:
+            yield from _of_one(donor, Heir(batch.plan.routing, task.partition), batch)
         elif donor.is_last and donor.is_pending:
-            yield from _of_tree(task, donor, batch)
+            yield from _of_all(task, donor, batch)
 
 
-def _of_one(donor: Donor, slots: Slots, batch: Pipeline) -> Iterator[pa.RecordBatch]:
-    """Of a partition with one MJoin, as far as it is in some slots."""
+def _of_one(donor: Donor, heir: Heir, batch: Pipeline) -> Iterator[pa.RecordBatch]:
+    """Of a partition with one MJoin, as far as an heir gets its rows."""
     debt = donor.debt()
     if debt:
         of, store = donor.root.spec, donor.store
-        keys = [key_name(of, input, donor.star) for input in range(len(of.inputs))]
-        store.segments = _SegmentsInSlots(store.directory, keys, slots)
+        store.segments = _SegmentsOfHeir(store.directory, donor, heir)
         probing = Probing(of, [None] * len(of.inputs), ()).looking_up()
         disk = Disk(donor.root, store, overflow.work_area(batch.overflow), batch.counts.disk_to_disk, probing)
         yield from cleanup.clean(disk, debt)
 
 
-def _of_tree(task: PartitionTask, donor: Donor, batch: Pipeline) -> Iterator[pa.RecordBatch]:
-    """Of a partition with a tree of joins: everything."""
+def _of_all(task: PartitionTask, donor: Donor, batch: Pipeline) -> Iterator[pa.RecordBatch]:
+    """Of a partition: everything."""
     store, attempt = donor.store, batch.draft.attempt
     tree, positions = donor.manifest.tree, donor.manifest.positions
     state = loading.load(store, task.spec, tree, donor.version, positions, batch.overflow)
@@ -68,13 +68,12 @@ def _of_tree(task: PartitionTask, donor: Donor, batch: Pipeline) -> Iterator[pa.
     batch.note_peak(counts.peak_bytes)
 
 
-class _SegmentsInSlots(Segments):
-    """The files of an old partition, without the rows that are in the slots of others."""
+class _SegmentsOfHeir(Segments):
+    """The files of an old partition, without the rows that an heir does not get."""
 
-    def __init__(self, directory: Directory, keys: Sequence[str], slots: Slots) -> None:
-        """keys: the column of each input by which rows are divided."""
+    def __init__(self, directory: Directory, donor: Donor, heir: Heir) -> None:
         super().__init__(directory)
-        self._keys, self._slots = keys, slots
+        self._donor, self._heir = donor, heir
 
     def batches(self, segment: Segment, buckets: Container[int] | None = None) -> Iterator[tuple[int | None, Any]]:
         for bucket, batch in super().batches(segment, buckets):
@@ -84,4 +83,4 @@ class _SegmentsInSlots(Segments):
         return (batch for _, batch in self.batches(segment))
 
     def _own(self, segment: Segment, batch: pa.RecordBatch) -> pa.RecordBatch:
-        return batch.take(pa.array(rows_in(self._slots, batch.column(self._keys[segment.input]))))
+        return batch.take(pa.array(self._donor.chosen(segment.input, batch, self._heir)))

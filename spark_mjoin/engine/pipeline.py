@@ -38,7 +38,7 @@ from spark_mjoin.model import WHOLE, DiskWork, JoinSpec
 from spark_mjoin.plan import Overflow, Plan
 from spark_mjoin.state.operator import OperatorState
 from spark_mjoin.state.partition import PartitionState
-from spark_mjoin.state.routing import ALL_SLOTS, Slots
+from spark_mjoin.state.slots import ALL_SLOTS, Slots
 from spark_mjoin.state.store import Draft
 
 NO_FLOORS: Mapping[int, int] = {}

@@ -34,23 +34,25 @@ import pyarrow as pa
 from spark_mjoin.counts import BatchCounts
 from spark_mjoin.engine import inheritance, overflow, sampling
 from spark_mjoin.engine.disk import READ_ROWS, Part
+from spark_mjoin.engine.row_hashes import row_hashes
 from spark_mjoin.errors import StateError
 from spark_mjoin.evidence import EdgeCounts, Edges, edges_of
 from spark_mjoin.mjoin.statistics import over_inputs
-from spark_mjoin.model import JoinSpec
+from spark_mjoin.model import Array, JoinSpec
 from spark_mjoin.plan import Overflow, Plan
 from spark_mjoin.query.tree import layout, single
 from spark_mjoin.state.admitted import Admitted
 from spark_mjoin.state.buckets import BUCKETS
-from spark_mjoin.state.columns import rows_in
+from spark_mjoin.state.columns import hash_array
 from spark_mjoin.state.groups import Groups
 from spark_mjoin.state.manifest import Manifest
 from spark_mjoin.state.operator import OperatorState
 from spark_mjoin.state.partition import PartitionState
 from spark_mjoin.state.progress import Progress
-from spark_mjoin.state.routing import Slots
+from spark_mjoin.state.routing import Routing
 from spark_mjoin.state.sample import Sample
 from spark_mjoin.state.segments import arrived_of
+from spark_mjoin.state.slots import Slots
 from spark_mjoin.state.store import Draft, StateStore
 from spark_mjoin.task import PartitionTask
 
@@ -65,7 +67,7 @@ def take_over(task: PartitionTask, plan: Plan, draft: Draft, counts: BatchCounts
 
     By the plan of the batch that makes a version: it says how much memory there is, and where rows come from.
     """
-    slots, every_input = plan.routing.slots(task.partition), single(len(task.spec.inputs))
+    heir, every_input = Heir(plan.routing, task.partition), single(len(task.spec.inputs))
     donors = donors_of(task, plan)
     positions = donors[0].manifest.positions
     if any(donor.manifest.positions != positions for donor in donors):
@@ -77,7 +79,7 @@ def take_over(task: PartitionTask, plan: Plan, draft: Draft, counts: BatchCounts
     state = PartitionState.empty(every_input, layout(task.spec, every_input), positions, plan.overflow is not None)
     state.version, state.since = plan.routing.since - 1, plan.routing.since
     state.results = sum(donor.manifest.results for donor in donors if donor.is_last)
-    taking = _Taking(state, slots, donors, draft, counts, plan.overflow)
+    taking = _Taking(state, heir, donors, draft, counts, plan.overflow)
     taking.figures()
     taking.sample()
     for donor in donors:
@@ -89,22 +91,54 @@ def take_over(task: PartitionTask, plan: Plan, draft: Draft, counts: BatchCounts
 
 
 def donors_of(task: PartitionTask, plan: Plan) -> list[Donor]:
-    """The old partitions that have slots of the new one."""
-    before, slots = plan.routing.before, plan.routing.slots(task.partition)
+    """The old partitions that may have rows of the new one."""
+    routing, before = plan.routing, plan.routing.before
     assert before is not None and task.location is not None
-    shared = {p: before.slots(p).common(slots) for p in range(before.partitions)}
-    return [
-        Donor(
-            task.spec,
-            StateStore(task.location, p, task.compression, before),
-            plan.routing.since - 1,
-            share=common / before.slots(p).size,
-            weight=common / slots.size,
-            is_last=slots.have(np.array(before.slots(p).first)).item(),
-        )
-        for p, common in shared.items()
-        if common
-    ]
+    slots, held = routing.slots(task.partition), routing.holds(task.partition)
+    out = []
+    for partition in range(before.partitions):
+        theirs = before.slots(partition)
+        if before.holds(partition).common(held):
+            store = StateStore(task.location, partition, task.compression, before)
+            common = theirs.common(slots)
+            is_last = bool(slots.have(np.array([theirs.first])).item())
+            share, weight = common / theirs.size, common / slots.size
+            out.append(Donor(task.spec, store, before, partition, routing.since - 1, share, weight, is_last))
+    return out
+
+
+@dataclass(frozen=True)
+class Kept:
+    """Rows of an input as they are in segments, to those who divide them (`state.layouts.Keys`)."""
+
+    spec: JoinSpec  # of the operator
+    member: int  # of the operator
+    input: int  # of the whole join
+    batch: pa.RecordBatch
+
+    @property
+    def count(self) -> int:
+        return int(self.batch.num_rows)
+
+    def hashes(self, key_class: int | None = None) -> Array | None:
+        key_class, input = self.spec.star_class if key_class is None else key_class, self.spec.inputs[self.member]
+        ordinal = dict(input.keys).get(-1 if key_class is None else key_class)
+        return None if ordinal is None else hash_array(self.batch.column(input.stored[ordinal].field))
+
+    def row_hashes(self) -> Array:
+        return row_hashes(self.batch.select([stored.field for stored in self.spec.inputs[self.member].stored]))
+
+
+@dataclass(frozen=True)
+class Heir:
+    """A new partition."""
+
+    routing: Routing
+    partition: int
+
+    @property
+    def slots(self) -> Slots:
+        return self.routing.slots(self.partition)
 
 
 @dataclass(frozen=True, eq=False)
@@ -113,6 +147,8 @@ class Donor:
 
     spec: JoinSpec
     store: StateStore
+    routing: Routing
+    partition: int
     version: int
     share: float  # of its slots that are the heir's
     weight: float  # of the heir's slots that are its own
@@ -143,13 +179,6 @@ class Donor:
         return len(self.manifest.operators) == 1
 
     @property
-    def star(self) -> int:
-        """The class of keys by which rows are divided."""
-        star = self.spec.star_class
-        assert star is not None, "only a join with a key common to all inputs has partitions"
-        return star
-
-    @property
     def is_pending(self) -> bool:
         """Whether some results are still to be emitted."""
         return any(figures.groups is not None for figures in self.manifest.operators) and any(
@@ -171,15 +200,21 @@ class Donor:
         operator, _ = self.state.inputs()[input]
         return self.manifest.operators[operator.place.number].residency is not None
 
-    def rows(self, input: int, slots: Slots) -> Iterator[pa.RecordBatch]:
-        """The rows of an input in some slots that are in the state."""
+    def rows(self, input: int, heir: Heir) -> Iterator[pa.RecordBatch]:
+        """The rows of an input in the state that an heir gets from here."""
         operator, member = self.state.inputs()[input]
-        of = operator.spec.inputs[member]
-        key = of.stored[dict(of.keys)[self.star]].field
         for batch in Part(member).read(operator, self.store):
-            chosen = rows_in(slots, batch.column(key))
+            chosen = self.chosen(input, batch, heir)
             if chosen.size:
                 yield batch.take(pa.array(chosen))
+
+    def chosen(self, input: int, batch: pa.RecordBatch, heir: Heir) -> Array:
+        """The numbers of those stored rows of an input that an heir gets from here."""
+        operator, member = self.state.inputs()[input]
+        kept = Kept(operator.spec, member, input, batch)
+        here = heir.routing.numbers_of(kept, heir.partition)
+        firsts = self.routing.layout.firsts(kept, self.partition, self.routing.partitions)
+        return here if firsts is None else here[firsts[here]]
 
     def edges(self) -> tuple[Edges, Edges]:
         """What probes of the running plan have seen, where it is one MJoin, and those of earlier plans."""
@@ -196,7 +231,7 @@ class Donor:
 @dataclass
 class _Taking:
     state: PartitionState
-    slots: Slots
+    heir: Heir
     donors: Sequence[Donor]
     draft: Draft  # where rows go that do not fit into memory
     counts: BatchCounts
@@ -217,7 +252,7 @@ class _Taking:
         if root.spec.forgetful:
             root.departed.progress = _progress([d.root.progress for d in self.donors])
         if root.spec.promising:
-            inheritance.unite(root, [(d.root, d.share) for d in self.donors], self.slots)
+            inheritance.unite(root, [(d.root, d.share) for d in self.donors], self.heir.slots)
         for donor in self.donors:
             if root.tracked and donor.is_single and donor.manifest.root.groups is not None:
                 _inherit_groups(root.groups, donor.root.groups, donor.share)
@@ -235,7 +270,7 @@ class _Taking:
             return
         united = any(sample.has_lost_rows for sample in known)
         self.unsampled = [d for d, of in zip(self.donors, found, strict=True) if of is None or not united]
-        sample = Sample.united(spec, known, self.slots) if united else Sample.empty(spec)
+        sample = Sample.united(spec, known, self.heir.slots) if united else Sample.empty(spec)
         sample.lost_results = sum(of.lost_results for of, d in zip(found, self.donors, strict=True) if of and d.is_last)
         self.state.watch(sample)
 
@@ -253,7 +288,7 @@ class _Taking:
             if root.tracked:
                 root.residency.events += 1  # so that ages tell cohorts apart
             since, taken, weight = root.residency.events, 0, theirs.mean_weight(cohort)
-            for batch in donor.rows(input, self.slots):
+            for batch in donor.rows(input, self.heir):
                 if cohort is not None:
                     batch = batch.filter(pa.array(theirs.cohort_of(arrived_of(batch)) == cohort))
                 taken += batch.num_rows

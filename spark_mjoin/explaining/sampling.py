@@ -23,7 +23,7 @@ from spark_mjoin.model import Array, InputSpec, JoinSpec, Range
 from spark_mjoin.sources.memory_log import MemoryLog
 from spark_mjoin.sources.protocol import Limits, Source, Survey, Surveyed
 from spark_mjoin.state.columns import fixed_values, hash_array, is_bytes, raw_dtype
-from spark_mjoin.state.routing import ALL_SLOTS
+from spark_mjoin.state.slots import ALL_SLOTS
 
 CENTRAL = 0.01, 0.99  # quantiles of event times between which rows are counted: a few may be from anywhere
 

@@ -532,16 +532,17 @@ def append_offsets(incoming: Any, base: Any, start: Any, offsets: Any) -> None:
 
 
 @njit
-def select_slots(hashes: Any, mask: Any, first: Any, end: Any, out: Any) -> Any:
-    """Positions of the rows whose slot, hash & mask, is in first..end-1; returns how many. No branch on the data."""
-    n = np.uint64(hashes.size)
-    low, bits = np.uint64(first), np.uint64(mask)
-    size = np.uint64(end) - low
+def select_slots(hashes: Any, owned: Any, out: Any) -> Any:
+    """Positions of the rows whose slot, the lowest bits of the hash, is owned; returns how many. No branch on the data.
+
+    owned: 1 for each slot that is, 0 for the others; as many as a power of two.
+    """
+    n, bits = np.uint64(hashes.size), np.uint64(owned.size - 1)
     k = _U0
     i = _U0
     while i < n:
         out[k] = np.int32(i)
-        k += np.uint64((hashes[i] & bits) - low < size)  # below low it wraps round, and is not less
+        k += np.uint64(owned[hashes[i] & bits])
         i += _U1
     return np.int64(k)
 

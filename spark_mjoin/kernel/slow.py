@@ -191,8 +191,8 @@ def append_offsets(incoming: Any, base: int, start: int, offsets: Any) -> None:
         offsets[start + i] = int(incoming[i]) - int(incoming[0]) + base
 
 
-def select_slots(hashes: Any, mask: int, first: int, end: int, out: Any) -> int:
-    mine = [i for i, h in enumerate(hashes) if first <= int(h) & mask < end]
+def select_slots(hashes: Any, owned: Any, out: Any) -> int:
+    mine = [i for i, h in enumerate(hashes) if owned[int(h) % owned.size]]
     out[: len(mine)] = mine
     return len(mine)
 

@@ -29,7 +29,7 @@ from spark_mjoin.model import Array, Col, InputSpec, JoinSpec, Pattern, Punctuat
 from spark_mjoin.state.columns import hash_array, valid_rows
 from spark_mjoin.state.keysets import Keys, among, chosen, distinct, keys_of, size, together
 from spark_mjoin.state.promises import Classes, Promises
-from spark_mjoin.state.routing import Slots, of_hashes, of_numbers
+from spark_mjoin.state.slots import Slots, of_hashes, of_numbers
 
 _ANY, _VALUE, _LIST, _RANGE = range(4)
 

@@ -20,8 +20,8 @@ import numpy as np
 import pyarrow as pa
 
 from spark_mjoin import kernel
-from spark_mjoin.model import SLOTS, Array
-from spark_mjoin.state.routing import Slots
+from spark_mjoin.model import Array
+from spark_mjoin.state.slots import Slots
 
 MAX_GATHERED_BYTES = 256 << 20
 MAX_STORED_BYTES = 1 << 30  # of a nested column in one record batch
@@ -351,7 +351,7 @@ def rows_in(slots: Slots, key: pa.Array) -> Array:
     """The positions of those encoded keys that are in some slots."""
     hashes = hash_array(key)
     out = np.empty(hashes.size, np.int32)
-    return out[: kernel.select_slots(hashes, SLOTS - 1, slots.first, slots.end, out)]
+    return out[: kernel.select_slots(hashes, slots.owned, out)]
 
 
 def _nested_bytes(array: pa.Array) -> Array | int:

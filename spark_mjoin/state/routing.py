@@ -1,22 +1,13 @@
-"""Which partition a row is in: its key hashes to one of 4,096 slots, and a partition owns a range of them.
+"""Which partitions a row is in, and since when.
 
-    key ──hash──> slot 0..4095 ──> partition
+    key ──hash──> slot 0..4095 ──layout──> partition
 
              |  slots 0..1365  |  1366..2730  |  2731..4095  |
-                 partition 0      partition 1     partition 2       three partitions
+                 partition 0      partition 1     partition 2       an even layout of three partitions
 
-A slot is a fact about the key alone, and which partition owns it a fact about the number of partitions alone. So rows
-that are divided otherwise are known by their slots, one by one, whatever divided them before.
-
-Slots are the lowest bits of the hash. Buckets are the bits from 32 on (`state.buckets`), and indexes use the top ones:
-rows of one partition spread over all buckets, and over all of an index. Which bits is part of the state's format.
-
-The number of partitions may change at a restart. A routing says since which version rows are divided as it says, and
-how they were divided before. Each routing has directories of its own, so the files of two never mix. It is part of the
-plan of a batch: a batch that is run again has the partitions that it had, whatever the options say by then.
-
-A row that has no key to go by (its key is NULL, or a filter drops it first) has the slot of its number in its input.
-Whatever is counted once for all partitions, though each of them sees it, is counted by the owner of that slot.
+The number of partitions, and the layout, may change. A routing says since which version rows are divided as it says,
+and how they were divided before. Each routing has directories of its own, so the files of two never mix. It is part of
+the plan of a batch: a batch that is run again has the partitions that it had, whatever the options say by then.
 """
 
 from __future__ import annotations
@@ -28,71 +19,48 @@ from typing import Any
 
 import numpy as np
 
-from spark_mjoin.model import SLOTS, Array
+from spark_mjoin.model import Array
+from spark_mjoin.state.layouts import EVEN, Divided, Keys, Layout, read_layout
+from spark_mjoin.state.slots import Slots
 
 _DIRECTORY = re.compile(r"partition-\d+-of-(\d+)(?:-since-(\d+))?")
 
 
-def of_hashes(hashes: Array) -> Array:
-    """The slots of some hashes."""
-    return (hashes & np.uint64(SLOTS - 1)).astype(np.int32)
-
-
-def of_numbers(numbers: Array) -> Array:
-    """The slots of rows without a key, by their numbers in their input."""
-    return (numbers % SLOTS).astype(np.int32)
-
-
-@dataclass(frozen=True)
-class Slots:
-    """A range of slots: what one partition owns."""
-
-    first: int
-    end: int
-
-    @property
-    def is_all(self) -> bool:
-        return self.first == 0 and self.end == SLOTS
-
-    @property
-    def size(self) -> int:
-        return self.end - self.first
-
-    def common(self, other: Slots) -> int:
-        """How many slots two ranges share."""
-        return max(0, min(self.end, other.end) - max(self.first, other.first))
-
-    def have(self, slots: Array) -> Array:
-        """For some slots, whether each is one of these."""
-        out: Array = (slots >= self.first) & (slots < self.end)
-        return out
-
-
-ALL_SLOTS = Slots(0, SLOTS)
-
-
 @dataclass(frozen=True)
 class Routing:
-    """How the slots are divided among partitions, in ranges that differ by one slot at the most, and since when."""
+    """How rows are divided among partitions, and since when."""
 
     partitions: int = 1
     since: int = 1  # the first version of the state that is divided like this
     before: Routing | None = None  # how the version before that one was divided; None where there was none
+    layout: Layout = EVEN
 
-    def followed_by(self, partitions: int, version: int) -> Routing:
-        """As many partitions from a version on."""
-        return Routing(partitions, version, replace(self, before=None))
+    def followed_by(self, wanted: Routing, version: int) -> Routing:
+        """Partitions and layout of another one, from a version on."""
+        return replace(wanted, since=version, before=replace(self, before=None))
+
+    def divides_as(self, other: Routing) -> bool:
+        """Whether two divide rows in the same way, since whenever."""
+        return (self.partitions, self.layout) == (other.partitions, other.layout)
+
+    def __str__(self) -> str:
+        return f"{self.partitions}{'' if self.layout == EVEN else f' ({self.layout})'}"
 
     def slots(self, partition: int) -> Slots:
-        return Slots(self._first(partition), self._first(partition + 1))
+        return self.layout.slots(partition, self.partitions)
 
-    def _first(self, partition: int) -> int:
-        return -(-partition * SLOTS // self.partitions)
+    def holds(self, partition: int) -> Slots:
+        return self.layout.holds(partition, self.partitions)
 
-    def partition_of(self, slots: Array) -> Array:
-        """The partitions that own some slots."""
-        out: Array = slots.astype(np.int64) * self.partitions // SLOTS
-        return out
+    def divide(self, keys: Keys) -> Divided:
+        return self.layout.divide(keys, self.partitions)
+
+    def numbers_of(self, keys: Keys, partition: int) -> Array:
+        """The numbers of those rows that a partition has."""
+        found = self.divide(keys)
+        here = np.flatnonzero(found.targets == partition)
+        out: Array = here if found.rows is None else found.rows[here]
+        return out.astype(np.int32)
 
     def directory(self, partition: int) -> str:
         """The name of the directory of a partition."""
@@ -103,12 +71,14 @@ class Routing:
 
     def to_json(self) -> dict[str, Any]:
         earlier = {} if self.before is None else {"before": self.before.to_json()}
-        return {"partitions": self.partitions, "since": self.since, **earlier}
+        layout = {} if self.layout == EVEN else {"layout": self.layout.to_json()}
+        return {"partitions": self.partitions, "since": self.since, **layout, **earlier}
 
     @staticmethod
     def from_json(body: Mapping[str, Any]) -> Routing:
         before = Routing.from_json(body["before"]) if "before" in body else None
-        return Routing(body["partitions"], body["since"], before)
+        layout = read_layout(body["layout"]) if "layout" in body else EVEN
+        return Routing(body["partitions"], body["since"], before, layout)
 
 
 ALONE = Routing()

@@ -31,7 +31,7 @@ from spark_mjoin.state.buckets import bucket_class
 from spark_mjoin.state.columns import hash_array, rows_in
 from spark_mjoin.state.manifest import SampleFigures, Segment
 from spark_mjoin.state.residency import NEVER
-from spark_mjoin.state.routing import Slots
+from spark_mjoin.state.slots import Slots
 from spark_mjoin.state.table import Table
 
 MOST_HALVINGS = 60

@@ -16,7 +16,8 @@ from spark_mjoin.mjoin.statistics import Statistics
 from spark_mjoin.model import JoinSpec
 from spark_mjoin.query.graph import plan_join
 from spark_mjoin.state.operator import OperatorState
-from spark_mjoin.state.routing import ALL_SLOTS, Routing, Slots
+from spark_mjoin.state.routing import Routing
+from spark_mjoin.state.slots import ALL_SLOTS, Slots
 from tests.manifests import operator
 
 COLUMNS = ("k", "j", "s", "v")

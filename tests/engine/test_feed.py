@@ -19,7 +19,8 @@ from spark_mjoin.model import WHOLE
 from spark_mjoin.state.admitted import sampled
 from spark_mjoin.state.columns import hash_array
 from spark_mjoin.state.manifest import Manifest, Manifests
-from spark_mjoin.state.routing import Routing, of_hashes
+from spark_mjoin.state.routing import Routing
+from spark_mjoin.state.slots import of_hashes
 from tests.feeds import ALL_ROWS, OWN_ROWS
 from tests.harness import CRASH, LIMITED, OK, ReadAllAvailable, Rows, fed, reader, rows, run, scripted
 from tests.oracle.shedding import decisions
@@ -220,8 +221,7 @@ def test_watermarks_come_from_the_partition_that_has_the_newest_row(kind: str, p
     """Which need not be the first, nor one that keeps the row: here it has no key, or a filter drops it."""
     keys = np.arange(1000)
     slots = of_hashes(hash_array(pa.array(keys)))
-    early = int(keys[Routing(partitions).partition_of(slots) == 0][0])
-    late = int(keys[Routing(partitions).partition_of(slots) == partitions - 1][0])
+    early, late = (int(keys[Routing(partitions).slots(p).have(slots)][0]) for p in (0, partitions - 1))
 
     def table(*given_: tuple[int | None, int, int]) -> pa.Table:
         k, v, ts = (list(of) for of in zip(*given_, strict=True))

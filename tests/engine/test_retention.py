@@ -20,7 +20,7 @@ from spark_mjoin.query.graph import plan_join
 from spark_mjoin.query.tree import layout
 from spark_mjoin.state.operator import OperatorState
 from spark_mjoin.state.partition import PartitionState
-from spark_mjoin.state.routing import Slots
+from spark_mjoin.state.slots import Slots
 from spark_mjoin.state.store import StateStore
 
 SCHEMA = pa.schema([("k", pa.int64())])

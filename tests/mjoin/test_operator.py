@@ -20,7 +20,7 @@ from spark_mjoin.model import JoinSpec
 from spark_mjoin.query.graph import plan_join
 from spark_mjoin.state import columns
 from spark_mjoin.state.operator import OperatorState
-from spark_mjoin.state.routing import ALL_SLOTS
+from spark_mjoin.state.slots import ALL_SLOTS
 
 SCHEMA = pa.schema([("k", pa.int64()), ("j", pa.int64()), ("s", pa.string())])
 STAR = "SELECT a.k, b.s FROM a, b, c WHERE a.k = b.k AND b.k = c.k"

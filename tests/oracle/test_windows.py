@@ -17,7 +17,7 @@ from spark_mjoin.state.buckets import of_hashes
 from spark_mjoin.state.columns import hash_array
 from spark_mjoin.state.progress import Progress
 from spark_mjoin.state.routing import Routing
-from spark_mjoin.state.routing import of_hashes as slots_of
+from spark_mjoin.state.slots import of_hashes as slots_of
 from tests.harness import ABANDONED, ReadAllAvailable, Rows, reader, rows, run, scripted
 from tests.oracle.examples import examples
 from tests.oracle.windows import EXACT_FAULTS, EXTREME, TIGHT, WindowCase, at_the_ends_of_time, window_cases
@@ -102,7 +102,7 @@ def oracle_a_row_that_was_dropped_is_never_needed(data: st.DataObject, case: Win
         for combination in wanted - emitted:
             row = keys[input][combination[input]]
             hashes = hash_array(pa.array([row.k]))
-            there = routing.partition_of(slots_of(hashes))[0] == working[0] and of_hashes(hashes)[0] in buckets
+            there = routing.slots(working[0]).have(slots_of(hashes))[0] and of_hashes(hashes)[0] in buckets
             gone = there and (row.ts if in_time else row.n) <= position and row.n < progress.read[input]
             assert not gone, f"row {row} of input {input} is dropped, and {combination} is not out yet"
         dropped.append(input)

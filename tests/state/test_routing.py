@@ -13,7 +13,8 @@ from spark_mjoin.errors import OptionError
 from spark_mjoin.model import SLOTS, Array
 from spark_mjoin.state import buckets
 from spark_mjoin.state.columns import hash_array, rows_in
-from spark_mjoin.state.routing import ALL_SLOTS, Routing, Slots, of_hashes, of_numbers
+from spark_mjoin.state.routing import Routing
+from spark_mjoin.state.slots import Slots, of_hashes, of_numbers
 
 KEYS = {
     "counted": pa.array(np.arange(1 << 20)),
@@ -25,21 +26,20 @@ KEYS = {
 
 @given(st.integers(1, 300) | st.integers(1, SLOTS))
 def test_partitions_divide_the_slots_evenly(partitions: int) -> None:
-    routing, every = Routing(partitions), np.arange(SLOTS)
+    routing = Routing(partitions)
     owned = [routing.slots(partition) for partition in range(partitions)]
-    assert owned[0].first == 0 and owned[-1].end == SLOTS
-    assert all(one.end == other.first for one, other in itertools.pairwise(owned))
-    assert max(s.end - s.first for s in owned) - min(s.end - s.first for s in owned) <= 1
-    owners = routing.partition_of(every)
-    assert all((owners[s.first : s.end] == partition).all() for partition, s in enumerate(owned))
+    assert (sum(s.owned.astype(int) for s in owned) == 1).all()
+    assert all(one.first + one.size == other.first for one, other in itertools.pairwise(owned)), "they are ranges"
+    assert max(s.size for s in owned) - min(s.size for s in owned) <= 1
+    assert all(routing.holds(partition).common(s) == s.size for partition, s in enumerate(owned))
     assert all(s.is_all == (partitions == 1) for s in owned)
 
 
 @given(st.integers(0, SLOTS - 1), st.integers(0, SLOTS))
 def test_what_is_selected_is_what_is_in_the_slots(first: int, size: int) -> None:
-    slots, keys = Slots(first, min(SLOTS, first + size)), pa.array(np.arange(3000))
+    slots, keys = Slots.between(first, min(SLOTS, first + size)), pa.array(np.arange(3000))
     assert np.array_equal(rows_in(slots, keys), np.flatnonzero(slots.have(of_hashes(hash_array(keys)))))
-    assert slots.have(of_numbers(np.arange(SLOTS, 2 * SLOTS))).sum() == slots.end - slots.first
+    assert slots.have(of_numbers(np.arange(SLOTS, 2 * SLOTS))).sum() == slots.size
 
 
 def spread(found: Array, kinds: int) -> float:
@@ -74,7 +74,7 @@ def test_there_are_no_more_partitions_than_slots() -> None:
     assert Options.parse({**given, "partitions": "4096"}).settings.partitions == SLOTS
     with pytest.raises(OptionError, match="option 'partitions': 4097 is more than 4096, the slots"):
         Options.parse({**given, "partitions": "4097"})
-    assert Routing(1).slots(0) == ALL_SLOTS
+    assert Routing(1).slots(0).is_all
 
 
 def test_slots_are_what_states_on_disk_were_divided_by() -> None:

@@ -31,7 +31,7 @@ from spark_mjoin.state.columns import valid_rows
 from spark_mjoin.state.keysets import FIRST, LAST, ByteSet, Keys, KeySet, WordSet, apart, ordered
 from spark_mjoin.state.operator import OperatorState
 from spark_mjoin.state.promises import Classes
-from spark_mjoin.state.routing import ALL_SLOTS, Slots, of_numbers
+from spark_mjoin.state.slots import ALL_SLOTS, Slots, of_numbers
 from spark_mjoin.state.store import Draft
 
 _NO_MORE = {

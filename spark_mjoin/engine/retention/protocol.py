@@ -30,7 +30,7 @@ from spark_mjoin.engine.feed import Piece
 from spark_mjoin.mjoin.bound import EmitFirst, Found
 from spark_mjoin.model import Array
 from spark_mjoin.state.operator import OperatorState
-from spark_mjoin.state.routing import Slots
+from spark_mjoin.state.slots import Slots
 
 
 @dataclass(frozen=True)

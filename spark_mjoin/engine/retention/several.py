@@ -12,7 +12,7 @@ from spark_mjoin.engine.retention.protocol import Report, Retention
 from spark_mjoin.mjoin.bound import EmitFirst, Found
 from spark_mjoin.model import Array
 from spark_mjoin.state.operator import OperatorState
-from spark_mjoin.state.routing import Slots
+from spark_mjoin.state.slots import Slots
 
 
 @dataclass(frozen=True)

@@ -43,8 +43,8 @@ from spark_mjoin.state.buckets import BUCKETS
 from spark_mjoin.state.columns import fixed_values
 from spark_mjoin.state.operator import OperatorState
 from spark_mjoin.state.residency import NEVER
-from spark_mjoin.state.routing import Slots
 from spark_mjoin.state.segments import arrived_of
+from spark_mjoin.state.slots import Slots
 from spark_mjoin.state.store import StateStore
 from spark_mjoin.state.stored import buckets_of
 
