@@ -323,6 +323,7 @@ class Expected:
 
     rates: tuple[tuple[str, float], ...] = ()  # rows per second
     selectivities: tuple[tuple[str, str, float], ...] = ()  # of two sources, in the order of their names
+    hosts: tuple[tuple[str, tuple[str, ...]], ...] = ()  # where the rows of sources are
 
 
 @dataclass(frozen=True)

@@ -13,6 +13,13 @@ BASIC = ("query", "on", "plan", "access", "partitions", "memory", "overflow", "s
 OF_THE_JOIN = (*BASIC, *OVERFLOW, *WINDOWS, *SHEDDING, *PROMISES, *SCHEDULING, *LIMITS, "expectedSelectivity")
 
 RATE = "expectedRowsPerSecond"
+HOSTS = "hosts"
 OF_WINDOWS = ("window", "timestamp", "watermark")
 OF_PROMISES = ("punctuation", "punctuationValues", "punctuationRange", "unique", "clustered", "ordered")
-OF_ANY_SOURCE = ("format", *OF_WINDOWS, *OF_PROMISES, RATE)  # under `source.<alias>.`; the rest belongs to its source
+OF_ANY_SOURCE = (
+    "format",
+    *OF_WINDOWS,
+    *OF_PROMISES,
+    RATE,
+    HOSTS,
+)  # under `source.<alias>.`; the rest belongs to its source

@@ -6,7 +6,7 @@ import os
 from collections.abc import Collection, Mapping
 
 from spark_mjoin import flush
-from spark_mjoin.config.names import RATE, SHEDDING
+from spark_mjoin.config.names import HOSTS, RATE, SHEDDING
 from spark_mjoin.errors import OptionError, listed, nearest
 from spark_mjoin.model import SLOTS, Expected, Settings
 from spark_mjoin.quantities import parse_bytes, parse_choice, parse_count, parse_duration, parse_number
@@ -98,12 +98,14 @@ def _shedding_limits(top: Mapping[str, str], overflow: str) -> tuple[float | Non
 
 def read_expected(top: Mapping[str, str], per_source: Mapping[str, Mapping[str, str]]) -> Expected:
     """The rates and selectivities that the user expects; sources are named by their aliases."""
-    rates = []
+    rates, hosts = [], []
     for alias in sorted(per_source):
         for name, value in per_source[alias].items():
             if name.lower() == RATE.lower():
                 option = f"source.{alias}.{RATE}"
                 rates.append((alias, parse_number(value, option, lambda x: x > 0, "a number above 0, such as 500")))
+            if name.lower() == HOSTS:
+                hosts.append((alias, _hosts(value, f"source.{alias}.{HOSTS}")))
     selectivities: dict[tuple[str, str], float] = {}
     option = "expectedSelectivity"
     for entry in filter(None, (e.strip() for e in top.get(option.lower(), "").split(","))):
@@ -127,4 +129,12 @@ def read_expected(top: Mapping[str, str], per_source: Mapping[str, Mapping[str, 
             value, f"{option}' of '{first}.{second}", lambda x: 0 < x <= 1, "a number above 0 and up to 1"
         )
         selectivities[first, second] = number
-    return Expected(tuple(rates), tuple((a, b, s) for (a, b), s in sorted(selectivities.items())))
+    pairs = tuple((a, b, s) for (a, b), s in sorted(selectivities.items()))
+    return Expected(tuple(rates), pairs, tuple(hosts))
+
+
+def _hosts(text: str, option: str) -> tuple[str, ...]:
+    hosts = tuple(host.strip() for host in text.split(","))
+    if not all(hosts) or len(set(hosts)) < len(hosts):
+        raise OptionError(f"option '{option}': '{text}' is not a host, or several with commas between them")
+    return hosts

@@ -1,6 +1,7 @@
 """The driver's side of a join that Spark runs as a stateful operator: `spark_mjoin.join`.
 
     the jar's node ──partitions(v, v + 1)──> the plan of the batch, recorded once ──> one task per partition
+                   ──latestOffset(places)──> the executor of each task
                    ──latestOffset(v + 1)───> whether there is something to do without new rows
                    ──reportLatestOffset────> metrics
 
@@ -31,6 +32,7 @@ from spark_mjoin import logs
 from spark_mjoin.doors import offsets, worker
 from spark_mjoin.doors.offsets import Offset
 from spark_mjoin.doors.reader import JoinPartition
+from spark_mjoin.driver import places
 from spark_mjoin.driver.clock import SYSTEM, Clock
 from spark_mjoin.driver.intake import Brought
 from spark_mjoin.driver.session import Point, Session
@@ -70,6 +72,8 @@ class NodePlanner(_PlansAlone, SupportsTriggerAvailableNow):
         self._brought = Brought(joining.spec)
         self._session: Session | None = None  # from the first batch on, which says where the state is
         self._name = "mjoin"  # of the query's directory
+        self._places = places.Places()
+        self._at: list[str] = []  # the executors of the tasks that were planned last
 
     def partitions(self, start: Offset, end: Offset) -> Sequence[InputPartition]:
         """The tasks of a batch. start, end: where the node's state is, and the versions before and after."""
@@ -88,10 +92,24 @@ class NodePlanner(_PlansAlone, SupportsTriggerAvailableNow):
                     f"not finished. Start the query with that number once, and change it to "
                     f"{session.settings.partitions} then"
                 )
-            return [JoinPartition(task) for task in session.tasks(begin, after)]
+            tasks = session.tasks(begin, after)
+            self._place(session, begin, end, len(tasks))
+            return [JoinPartition(task) for task in tasks]
+
+    def _place(self, session: Session, begin: Point, end: Offset, partitions: int) -> None:
+        """Decide where the tasks of a batch run."""
+        before = session.committed(begin).partitions if begin.version else ()
+        last = before if len(before) == partitions else (None,) * partitions
+        self._places.measure(end.get("cameFrom", ()))
+        if not self._places.is_informed:
+            self._places.measure(places.expected(self._joining.spec, self._joining.settings.expected.hosts, last))
+        sizes = [0 if manifest is None else manifest.standing.disk_bytes for manifest in last]
+        self._at = self._places.assign(end.get("executors", {}), sizes)
 
     def latestOffset(self, start: Offset, limit: ReadLimit) -> Offset:
-        """Whether there is something to do at a version, though nothing arrives."""
+        """Whether there is something to do at a version, though nothing arrives; or where the tasks run."""
+        if "places" in start:
+            return {"places": self._at}
         with self._secrets.kept():
             session = self._serving(start)
             at = self._recorded(session, start["version"])

@@ -127,3 +127,12 @@ def metrics_of(progress: Any) -> dict[str, str]:
 def _as_they_were(name: str, value: int) -> tuple[str, str]:
     """A metric from a progress, which has whole numbers only."""
     return (name.removesuffix(_MILLIONTHS), str(value / 10**6)) if name.endswith(_MILLIONTHS) else (name, str(value))
+
+
+def executors(spark: Any) -> dict[str, str]:
+    """The hosts of a session's executors, by their names; none on Connect, where nobody says, and in local mode."""
+    if not hasattr(spark, "_jvm"):
+        return {}
+    known = spark.sparkContext._jsc.sc().statusStore().executorList(True)
+    named = {str(known.apply(n).id()): str(known.apply(n).hostPort()) for n in range(known.size())}
+    return {name: address.rpartition(":")[0] for name, address in named.items() if name != "driver"}

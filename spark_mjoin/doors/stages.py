@@ -123,11 +123,13 @@ class StagedJoin:
 
 def expected_of_inputs(given: Expected, uses: Sequence[tuple[str, str]]) -> Expected:
     """What somebody expects of sources, for the inputs that use them. uses: alias of the input and of its source."""
-    rates, selectivities = dict(given.rates), {(a, b): s for a, b, s in given.selectivities}
+    rates, hosts = dict(given.rates), dict(given.hosts)
+    selectivities = {(a, b): s for a, b, s in given.selectivities}
     pairs = [(*sorted((one, two)), *sorted((a, b))) for (one, a), (two, b) in combinations(uses, 2)]
     return Expected(
         tuple((alias, rates[source]) for alias, source in uses if source in rates),
         tuple((one, two, selectivities[a, b]) for one, two, a, b in pairs if (a, b) in selectivities),
+        tuple((alias, hosts[source]) for alias, source in uses if source in hosts),
     )
 
 

@@ -54,6 +54,7 @@ class Stream:
     punctuationValues: str | None = None
     punctuationRange: str | None = None
     expectedRowsPerSecond: float | None = None
+    hosts: str | None = None  # where its rows are, with commas between: partitions run where most of theirs are
 
 
 if TYPE_CHECKING:

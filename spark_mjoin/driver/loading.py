@@ -28,6 +28,11 @@ def load(options: Mapping[str, str]) -> tuple[JoinSpec, Settings]:
     for source in parsed.sources:
         sources.limits(source.alias, dict(source.options))
         schemas.append(sources.create(source.alias, source.format, dict(source.options)).schema())
+    for alias, _ in parsed.settings.expected.hosts:
+        raise OptionError(
+            f"option 'source.{alias}.hosts' says from where rows are shuffled. With format(\"mjoin\") tasks read all "
+            "rows themselves. Leave it out, or use spark_mjoin.join or spark_mjoin.load"
+        )
     spec = plan_join(parsed, schemas)
     used = {input.source for input in spec.inputs}
     for idle in (s.alias for number, s in enumerate(spec.sources) if number not in used):

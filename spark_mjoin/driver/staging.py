@@ -44,7 +44,7 @@ from spark_mjoin.driver import access
 from spark_mjoin.driver.costs import Inputs, expected_of
 from spark_mjoin.mjoin.expressions import type_of
 from spark_mjoin.mjoin.statistics import Statistics
-from spark_mjoin.model import JoinSpec, Settings, Tree
+from spark_mjoin.model import InputSpec, JoinSpec, Settings, Tree
 from spark_mjoin.query import stages
 from spark_mjoin.query import tree as trees
 
@@ -96,9 +96,7 @@ class Expected:
         """Bytes of a row of an input, or of a result over several, as it is sent."""
         if len(inputs) == 1:
             (number,) = inputs
-            input = self.spec.inputs[number]
-            schema = self.spec.sources[input.source].schema
-            return sum(width(schema.field(name).type) for name in input.columns)
+            return sent_width(self.spec, self.spec.inputs[number])
         columns = stages.results(self.spec, sorted(inputs)).values()
         of_windows = 2 * width(pa.timestamp("us")) if self.spec.windowed else 0.0
         return of_windows + sum(width(type_of(expr, self.spec.column_type)) for expr in columns)
@@ -115,6 +113,12 @@ class Expected:
     @cached_property
     def _statistics(self) -> Statistics:
         return Statistics.of(self.spec, self.rows, given=self.given)
+
+
+def sent_width(spec: JoinSpec, input: InputSpec) -> float:
+    """Bytes of a row of an input, as it is sent."""
+    schema = spec.sources[input.source].schema
+    return sum(width(schema.field(name).type) for name in input.columns)
 
 
 def width(type: pa.DataType) -> float:

@@ -9,14 +9,17 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from spark_mjoin.doors import shim
 from spark_mjoin.doors.stages import StagedJoin
 from spark_mjoin.doors.streams import planned
+from spark_mjoin.driver import places
 from spark_mjoin.driver.staging import VARIABLE_BYTES, Expected
+from spark_mjoin.errors import listed
 from spark_mjoin.explaining import drawing, sections
 from spark_mjoin.explaining.drawing import INDENT, count, size
 from spark_mjoin.explaining.explanation import ahead
 from spark_mjoin.mjoin.rendering import render
-from spark_mjoin.model import STAGE, JoinSpec
+from spark_mjoin.model import STAGE, JoinSpec, Settings
 from spark_mjoin.query import tree as trees
 from spark_mjoin.query.stages import Stage
 
@@ -29,6 +32,7 @@ class Shuffled:
     key: str | None  # None: all rows go to one task
     rows: float
     bytes: float
+    moved_bytes: float | None  # of these, between hosts; None where it is not known on which hosts executors are
 
 
 @dataclass(frozen=True)
@@ -40,6 +44,11 @@ class ExplainedStage:
     @property
     def bytes(self) -> float:
         return sum(each.bytes for each in self.shuffled)
+
+    @property
+    def moved_bytes(self) -> float | None:
+        moved = [each.moved_bytes for each in self.shuffled if each.moved_bytes is not None]
+        return sum(moved) if moved else None
 
 
 @dataclass(frozen=True)
@@ -66,22 +75,27 @@ def explained(
     joined, looking = planned(inputs, query, on, options).engine, ahead(seconds)  # type: ignore[arg-type]
     if joined is None:
         return ExplainedJoin((), None, "STAGES: none. There is one stream, and Spark joins it with the tables")
-    expected = joined.expected(looking)
+    expected, executors = joined.expected(looking), shim.executors(joined.inputs[0].sparkSession)
     aliases = [i.alias for i in joined.spec.inputs]
     stages = tuple(
-        ExplainedStage(trees.render(stage.tree, aliases), _shuffled(stage, expected), settings.memory_bytes)
-        for stage, settings in zip(joined.stages, joined.settings, strict=True)
+        ExplainedStage(trees.render(stage.tree, aliases), _shuffled(stage, expected, own, executors), own.memory_bytes)
+        for stage, own in zip(joined.stages, joined.settings, strict=True)
     )
     plan = stages[-1].name if len(stages) > 1 else None
-    lines = [*sections.graph(joined.spec), *_stages(joined, stages), *_bytes(joined, stages, expected, looking)]
+    moving = [*_bytes(joined, stages, expected, looking), *_places(joined, stages, executors, looking)]
+    lines = [*sections.graph(joined.spec), *_stages(joined, stages), *moving]
     return ExplainedJoin(stages, plan, "\n".join(lines).rstrip())
 
 
-def _shuffled(stage: Stage, expected: Expected) -> tuple[Shuffled, ...]:
-    found = []
+def _shuffled(
+    stage: Stage, expected: Expected, settings: Settings, executors: Mapping[str, str]
+) -> tuple[Shuffled, ...]:
+    found, hosts = [], dict(settings.expected.hosts)
     for member, leaves in enumerate(stage.leaves):
         rows, moved = expected.rows_of(frozenset(leaves)), expected.bytes_of(frozenset(leaves))
-        found.append(Shuffled(stage.spec.inputs[member].alias, _key(stage.spec, member), rows, moved))
+        alias = stage.spec.inputs[member].alias
+        away = moved * places.crossing(executors, hosts.get(alias, ())) if executors else None
+        found.append(Shuffled(alias, _key(stage.spec, member), rows, moved, away))
     return tuple(found)
 
 
@@ -131,6 +145,21 @@ def _bytes(joined: StagedJoin, stages: Sequence[ExplainedStage], expected: Expec
         f"{INDENT}a value without a fixed width counts as {VARIABLE_BYTES:.0f} bytes",
     ]
     return drawing.titled("EXPECTED BYTES", notes)
+
+
+def _places(
+    joined: StagedJoin, stages: Sequence[ExplainedStage], executors: Mapping[str, str], seconds: float
+) -> list[str]:
+    if not executors:
+        return []
+    hosts, given = sorted(set(executors.values())), joined.settings[0].expected.hosts
+    moved = sum(stage.moved_bytes or 0.0 for stage in stages)
+    notes = [f"{INDENT}executors are on {listed(hosts)}, and partitions are spread evenly over them"]
+    notes += [f"{INDENT}rows of {alias} are on {listed(list(at))}, as 'hosts' says" for alias, at in given]
+    often = f" within {drawing.seconds(seconds)}: {size(moved / seconds)} a second" if joined.is_streaming else ""
+    notes.append(f"{INDENT}{size(moved)} cross the network{often}")
+    notes.append(f"{INDENT}fewer, where keys come from few hosts: in a query their partitions move there")
+    return drawing.titled("PLACES", notes)
 
 
 def _origin(joined: StagedJoin) -> str:

@@ -3,6 +3,7 @@
 import random
 import uuid
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -19,7 +20,10 @@ from spark_mjoin.engine import batch, cache, delivered, emission
 from spark_mjoin.engine.delivered import Delivered
 from spark_mjoin.engine.exchange import Sender
 from spark_mjoin.errors import StateError
+from spark_mjoin.state.columns import hash_array
 from spark_mjoin.state.directory import Directory
+from spark_mjoin.state.routing import Routing
+from spark_mjoin.state.slots import of_hashes
 from spark_mjoin.state.store import StateStore
 from tests.clock import SetClock
 from tests.examples import examples
@@ -35,6 +39,8 @@ class Node:
 
     clock: Clock = SYSTEM
 
+    hosts: tuple[tuple[str, tuple[str, ...]], ...] = ()  # option `hosts`, which is of `spark_mjoin.join` alone
+
     def __init__(self, root: Path, scripts: dict[str, list[pa.Table]], **options: str) -> None:
         self.root, self.scripts, self.options = root, scripts, options
         self.version = 0
@@ -43,13 +49,15 @@ class Node:
     def restart(self, **options: str) -> None:
         self.options |= options
         cache.of_worker().clear()
-        self.planner = NodePlanner(Joining(*load(scripted(self.scripts, QUERY, **self.options))), self.clock)
+        spec, settings = load(scripted(self.scripts, QUERY, **self.options))
+        settings = replace(settings, expected=replace(settings.expected, hosts=self.hosts))
+        self.planner = NodePlanner(Joining(spec, settings), self.clock)
 
     def point(self, version: int, **more: Any) -> dict[str, Any]:
         return {"state": str(self.root / "state" / "0"), "queryId": "some-query", "version": version, **more}
 
-    def tasks(self, arriving: bool = True) -> list[Any]:
-        after = self.point(self.version + 1, arriving=arriving)
+    def tasks(self, arriving: bool = True, **known: Any) -> list[Any]:
+        after = self.point(self.version + 1, arriving=arriving, **known)
         return [partition.task for partition in self.planner.partitions(self.point(self.version), after)]
 
     def run(self, task: Any, input: Sequence[pa.Table | None], results: int | None = None) -> list[pa.RecordBatch]:
@@ -82,6 +90,9 @@ class Node:
 
     def has_more(self) -> bool:
         return bool(self.planner.latestOffset(self.point(self.version), ReadAllAvailable())["more"])
+
+    def places(self) -> list[str]:
+        return list(self.planner.latestOffset({"places": True}, ReadAllAvailable())["places"])
 
     def metrics(self) -> dict[str, str]:
         said = self.planner.reportLatestOffset()
@@ -356,3 +367,35 @@ def test_an_input_without_rows_is_idle_though_others_have_some(tmp_path: Path) -
         found.append(node.tasks()[0].ledger.plan.expiry.watermarks)
     assert [b for _, b, _ in found[:3]] == [9, 9, 9]
     assert [b for _, b, _ in found[3:]] == [a for a, *_ in found[3:]] == [39, 49, 59]
+
+
+EXECUTORS = {"e1": "h1", "e2": "h2"}
+
+
+def test_partitions_run_where_their_rows_come_from(tmp_path: Path) -> None:
+    node = Node(tmp_path, script(8, 3), partitions="2")
+    node.tasks(executors=EXECUTORS)
+    assert node.places() == ["e1", "e2"]
+    came = [{"h2": 1e9, "h1": 1e3}, {"h1": 1e9}]
+    node.tasks(executors=EXECUTORS, cameFrom=came)
+    assert node.places() == ["e2", "e1"]
+    node.tasks(executors=EXECUTORS)
+    assert node.places() == ["e2", "e1"], "nothing new is known"
+    node.tasks(executors={"e1": "h1"})
+    assert node.places() == ["e1", "e1"]
+    node.tasks(executors={})
+    assert node.places() == [], "the driver is the only executor"
+
+
+def test_hosts_of_inputs_count_until_something_is_measured(tmp_path: Path) -> None:
+    """Keys of partition 0 come with the first input, and those of partition 1 with the others."""
+    slots = of_hashes(hash_array(pa.array(range(100), pa.int64())))
+    own = [[key for key, slot in enumerate(slots) if Routing(2).slots(p).have(slot)][:20] for p in (0, 1)]
+    scripts = {"a": [table(own[0], 0)], "b": [table(own[1], 0)], "c": [table(own[1], 0)]}
+    node = Node(tmp_path, scripts, partitions="2")
+    node.batch([each[0] for each in scripts.values()])
+    assert node.places() == []
+    node.hosts = (("a", ("h2",)), ("b", ("h1",)), ("c", ("h1",)))
+    node.restart()
+    node.tasks(executors=EXECUTORS)
+    assert node.places() == ["e2", "e1"]

@@ -141,6 +141,8 @@ def test_hidden_options_of_spark_pass() -> None:
             {"source.a.expectedRowsPerSecond": "0"},
             "option 'source.a.expectedRowsPerSecond': '0' is not a number above 0",
         ),
+        ({"source.a.hosts": "h1,,h2"}, "option 'source.a.hosts': 'h1,,h2' is not a host, or several with commas"),
+        ({"source.a.hosts": "h1, h1"}, "option 'source.a.hosts': 'h1, h1' is not a host, or several with commas"),
         ({"source.a.expectedRowsPerSecond": "many"}, "'many' is not a number above 0, such as 500"),
         ({"expectedSelectivity": "a.b"}, "'a.b' is not of the form <alias>.<alias>: <number>"),
         ({"expectedSelectivity": "a.b.c: 0.1"}, "is not of the form"),
@@ -171,3 +173,13 @@ def test_no_sources_and_too_few() -> None:
         Options.parse({"query": "SELECT 1"})
     with pytest.raises(OptionError, match="only one"):
         Options.parse({"source.a.format": "csv", "on": "id"})
+
+
+def test_hosts_are_those_of_a_join_of_dataframes() -> None:
+    given = TWO | {"source.a.hosts": "h1, h2"}
+    assert Options.parse(given).settings.expected.hosts == (("a", ("h1", "h2")),)
+    given = scripted(
+        {"a": [pa.table({"k": [1]})], "b": [pa.table({"k": [1]})]}, "SELECT a.k FROM a JOIN b ON a.k = b.k"
+    )
+    with pytest.raises(OptionError, match=r"option 'source.a.hosts' says from where .* spark_mjoin.join"):
+        load(given | {"source.a.hosts": "h1"})

@@ -228,6 +228,10 @@ public final class JoinExec extends StreamingGlobalLimitExec {
   public void foreach(Function1<SparkPlan, BoxedUnit> action) {
     if (running != null && isEndOfBatch()) {
       running.complete();
+      RunningJoin join = RunningJoin.find(getStateInfo());
+      if (join != null) {
+        join.ran(running);
+      }
     }
     super.foreach(action);
   }
@@ -246,13 +250,13 @@ public final class JoinExec extends StreamingGlobalLimitExec {
       throw new IllegalStateException(
           "the join has " + function.partitions() + " partitions, and was planned for " + plans.length);
     }
-    CollectionAccumulator<Integer> ended = new CollectionAccumulator<>();
+    CollectionAccumulator<long[]> ended = new CollectionAccumulator<>();
     sparkContext().register(ended);
     running =
         new JoinRDD(
             input,
             plans,
-            join.places(plans.length),
+            join.places(),
             new JoinRDD.Task(
                 info,
                 function.udf().func(),

@@ -24,6 +24,17 @@ final class JoinMetrics {
   /** Spark's timer of commits. A task measures its own: no committed state says how long it took to commit it. */
   static final String COMMITTING = "commitTimeMs";
 
+  /** The bytes that the shuffle has brought in a batch. */
+  static final String SHUFFLED = "shuffledBytes";
+
+  /** Of these, what came from other hosts. */
+  static final String MOVED = "bytesMoved";
+
+  /** The same for each second between this batch and the one before. */
+  static final String MOVED_PER_SECOND = "bytesMovedPerSecond";
+
+  static final Map<String, Long> NOTHING_MOVED = Map.of(SHUFFLED, 0L, MOVED, 0L, MOVED_PER_SECOND, 0L);
+
   /** Behind the name of a metric that is a fraction, and here a whole number: Spark's progress has no others. */
   private static final String MILLIONTHS = "Millionths";
 
@@ -34,8 +45,11 @@ final class JoinMetrics {
 
   /** Our own, under the names and with the words that the scan node of the source has. */
   static Seq<StatefulOperatorCustomMetric> own() {
+    Map<String, String> described = new TreeMap<>(ScanMetrics.descriptions());
+    described.put(SHUFFLED, "bytes shuffled to the join");
+    described.put(MOVED, "bytes shuffled to the join from other hosts");
     return CollectionConverters.<StatefulOperatorCustomMetric>asScala(
-            ScanMetrics.descriptions().entrySet().stream()
+            described.entrySet().stream()
                 .<StatefulOperatorCustomMetric>map(
                     entry -> new StatefulOperatorCustomSumMetric(entry.getKey(), entry.getValue()))
                 .toList())
@@ -47,7 +61,7 @@ final class JoinMetrics {
     HashMap<String, SQLMetric> counted = new HashMap<>(all);
     Set<String> names = new HashSet<>(ScanMetrics.descriptions().keySet());
     names.addAll(ofSpark(Map.of()).keySet());
-    names.addAll(Set.of(RESULTS, INSTANCES, COMMITTING));
+    names.addAll(Set.of(RESULTS, INSTANCES, COMMITTING, SHUFFLED, MOVED));
     counted.keySet().retainAll(names);
     return counted;
   }

@@ -2,6 +2,7 @@ package sparkmjoin;
 
 import java.io.Serializable;
 import java.util.ArrayList;
+import java.util.Collection;
 import java.util.HashMap;
 import java.util.List;
 import java.util.Map;
@@ -63,7 +64,7 @@ final class JoinRDD extends RDD<ColumnarBatch> {
       ArrowWorker.Settings settings,
       boolean validated,
       CollectionAccumulator<byte[]> reports,
-      CollectionAccumulator<Integer> ended,
+      CollectionAccumulator<long[]> ended,
       HashMap<String, SQLMetric> metrics,
       scala.collection.immutable.Map<String, SQLMetric> sizes)
       implements Serializable {}
@@ -131,6 +132,7 @@ final class JoinRDD extends RDD<ColumnarBatch> {
     Results results =
         new Results(
             slot.index(),
+            context,
             ArrowWorker.run(
                 ArrowWorker.reporting(task.function(), environment, task.reports()),
                 task.resultId(),
@@ -152,8 +154,9 @@ final class JoinRDD extends RDD<ColumnarBatch> {
   /** Run the tasks that have not come to their end in any job so far; nobody wants their results. */
   void complete() {
     List<Object> missing = new ArrayList<>();
+    Map<Integer, Shuffled.Ended> ended = Shuffled.last(task.ended());
     for (int p = 0; p < task.info().numPartitions(); p++) {
-      if (!task.ended().value().contains(p)) {
+      if (!ended.containsKey(p)) {
         missing.add(p);
       }
     }
@@ -161,6 +164,16 @@ final class JoinRDD extends RDD<ColumnarBatch> {
       LOG.info("The sink has not read partitions {} of the join: their rows are taken in now", missing);
       sparkContext().runJob(this, new Drain(), Seqs.of(missing.toArray()), ClassTag$.MODULE$.Boolean());
     }
+  }
+
+  /** The bytes that the shuffle had for each partition, by the host where they were. */
+  List<Map<String, Long>> cameFrom() {
+    return Shuffled.byHost(this, plans.length);
+  }
+
+  /** The ends of its tasks, with the bytes that each has read. */
+  Collection<Shuffled.Ended> ended() {
+    return Shuffled.last(task.ended()).values();
   }
 
   /** Goes through the results of a task. */
@@ -192,11 +205,13 @@ final class JoinRDD extends RDD<ColumnarBatch> {
   /** What a worker returns, and at the end what it reports. */
   private final class Results extends AbstractIterator<ColumnarBatch> {
     private final int partition;
+    private final TaskContext context;
     private final Iterator<ColumnarBatch> batches;
     private boolean ended;
 
-    Results(int partition, Iterator<ColumnarBatch> batches) {
+    Results(int partition, TaskContext context, Iterator<ColumnarBatch> batches) {
       this.partition = partition;
+      this.context = context;
       this.batches = batches;
     }
 
@@ -224,7 +239,8 @@ final class JoinRDD extends RDD<ColumnarBatch> {
 
     private void report() {
       StatefulOperatorStateInfo info = task.info();
-      task.ended().add(partition);
+      Shuffled.Ended end = Shuffled.Ended.of(partition, context);
+      task.ended().add(end.numbers());
       if (task.validated()) { // so Spark sees it when a function of foreachBatch leaves out partitions
         String name = StateStoreId.DEFAULT_STORE_NAME();
         StateStoreId store = new StateStoreId(info.checkpointLocation(), info.operatorId(), partition, name);
@@ -237,6 +253,7 @@ final class JoinRDD extends RDD<ColumnarBatch> {
       add(reported);
       add(JoinMetrics.ofSpark(reported));
       add(Map.of(JoinMetrics.INSTANCES, 1L));
+      add(Map.of(JoinMetrics.SHUFFLED, end.here() + end.moved(), JoinMetrics.MOVED, end.moved()));
     }
 
     private void add(Map<String, Long> values) {

@@ -6,6 +6,7 @@ import com.fasterxml.jackson.databind.ObjectMapper;
 import java.io.IOException;
 import java.nio.channels.ClosedChannelException;
 import java.util.HashMap;
+import java.util.List;
 import java.util.Map;
 import java.util.TreeMap;
 import java.util.UUID;
@@ -47,6 +48,10 @@ final class RunningJoin {
   private final CollectionAccumulator<byte[]> reports = new CollectionAccumulator<>();
   private volatile Map<String, String> words = Map.of();
   private Planner planner; // null before the start
+  private List<Map<String, Long>> cameFrom = List.of(); // by partition and host, the bytes of the last batch
+  private Map<String, Long> moved = JoinMetrics.NOTHING_MOVED; // metrics of the last batch's shuffle, until they are asked for
+  private long plannedNanos; // when the last batch was planned
+  private long intervalNanos; // between the one before and that one
   private boolean gone; // the planner does not answer any more
   private long idleVersion = -1; // at which the planner had nothing to do
   private long idleNanos; // when it said so
@@ -97,7 +102,33 @@ final class RunningJoin {
     reports.reset(); // of the batch before
     Map<String, Object> end = new HashMap<>(point(from + 1));
     end.put("arriving", arriving);
+    end.put("executors", Workers.executors());
+    end.put("cameFrom", cameFrom);
+    cameFrom = List.of();
+    long now = System.nanoTime();
+    intervalNanos = plannedNanos == 0 ? 0 : now - plannedNanos;
+    plannedNanos = now;
     return answer(() -> planner.partitions(json(point(from)), json(end))._1());
+  }
+
+  /** The tasks of a batch have run. */
+  synchronized void ran(JoinRDD batch) {
+    cameFrom = batch.cameFrom();
+    long here = 0;
+    long away = 0;
+    for (Shuffled.Ended end : batch.ended()) {
+      here += end.here();
+      away += end.moved();
+    }
+    double seconds = (intervalNanos == 0 ? System.nanoTime() - plannedNanos : intervalNanos) / 1e9;
+    moved =
+        Map.of(
+            JoinMetrics.SHUFFLED,
+            here + away,
+            JoinMetrics.MOVED,
+            away,
+            JoinMetrics.MOVED_PER_SECOND,
+            Math.round(away / seconds));
   }
 
   /** Whether there is work for a batch without new data. */
@@ -138,6 +169,10 @@ final class RunningJoin {
     Map<String, String> found = new TreeMap<>();
     Map<String, Long> numbers = JoinMetrics.numbers(metrics, found::put);
     words = found;
+    if (!numbers.isEmpty()) {
+      numbers.putAll(moved);
+      moved = JoinMetrics.NOTHING_MOVED;
+    }
     return numbers;
   }
 
@@ -146,9 +181,13 @@ final class RunningJoin {
     return words;
   }
 
-  /** Places of the partitions, in Spark's spelling. */
-  synchronized Map<Integer, String> places(int partitions) {
-    return Map.copyOf(workers.places(partitions));
+  /** Places of the partitions in the batch that was planned last, in Spark's spelling; none to say where. */
+  synchronized Map<Integer, String> places() {
+    String asked = json(Map.of("places", true));
+    String said = answer(() -> planner.latestOffset(new Point(asked), ReadLimit.allAvailable()));
+    Map<Integer, String> places = new HashMap<>();
+    parsed(said).path("places").forEach(place -> places.put(places.size(), place.asText()));
+    return places;
   }
 
   /** What the names of the worker pools begin with. */

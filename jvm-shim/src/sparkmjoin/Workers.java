@@ -7,6 +7,7 @@ import java.util.Comparator;
 import java.util.HashMap;
 import java.util.List;
 import java.util.Map;
+import java.util.SortedMap;
 import java.util.TreeMap;
 import org.apache.spark.SparkEnv;
 import org.apache.spark.storage.BlockManager;
@@ -50,7 +51,7 @@ public final class Workers {
 
   /** Partition to place, in Spark's spelling of a location; empty where the driver is the only executor. */
   Map<Integer, String> places(int partitions) {
-    assign(places, partitions, executors());
+    assign(places, partitions, List.copyOf(executors().keySet()));
     return places;
   }
 
@@ -85,13 +86,13 @@ public final class Workers {
     }
   }
 
-  private static List<String> executors() {
+  /** The executors that there are now, in Spark's spelling of locations, with their hosts; without the driver. */
+  static SortedMap<String, String> executors() {
     BlockManager driver = SparkEnv.get().blockManager();
-    List<String> found = new ArrayList<>();
+    SortedMap<String, String> found = new TreeMap<>();
     for (BlockManagerId peer : CollectionConverters.asJava(driver.master().getPeers(driver.blockManagerId()))) {
-      found.add("executor_" + peer.host() + "_" + peer.executorId());
+      found.put("executor_" + peer.host() + "_" + peer.executorId(), peer.host());
     }
-    Collections.sort(found);
     return found;
   }
 }
