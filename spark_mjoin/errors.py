@@ -38,6 +38,10 @@ class PromiseError(MJoinError):
     """A source has delivered a row that it had promised not to deliver, and `verifyConstraints` is `fail`."""
 
 
+class PlacementError(MJoinError):
+    """No placement can be planned: nothing connects some streams, or there are more than a search can take."""
+
+
 class JarError(MJoinError):
     """The jar is not there, or not made for this Spark."""
 
