@@ -5,6 +5,7 @@ plans.py          trees of MJoins with a node each, what they ship, the routes o
 greedy.py         algorithm 1, and the plans `local` and `simple` to compare it with
 exhaustive.py     the cheapest plan of all, for up to 14 streams
 partitioning.py   substreams by hash, range or rates; a plan for each group of them; the cost of routing
+general.py        joins on several attributes: which operators of a plan to partition (algorithm 2)
 
     query = Query(streams, (attribute_of("dest", histogram),))
     for step in greedy(query).steps:
@@ -21,6 +22,7 @@ from __future__ import annotations
 
 from spark_mjoin.driver.placement.costs import Attribute, Edge, Query, Stream
 from spark_mjoin.driver.placement.exhaustive import optimal
+from spark_mjoin.driver.placement.general import General, find, plan, select
 from spark_mjoin.driver.placement.greedy import greedy, local, simple
 from spark_mjoin.driver.placement.partitioning import (
     Partitioned,
@@ -37,6 +39,7 @@ from spark_mjoin.driver.placement.plans import Operator, Plan, Step, routes
 __all__ = [
     "Attribute",
     "Edge",
+    "General",
     "Operator",
     "Partitioned",
     "Plan",
@@ -47,12 +50,15 @@ __all__ = [
     "by_hash",
     "by_range",
     "by_rates",
+    "find",
     "greedy",
     "local",
     "optimal",
     "partition",
+    "plan",
     "rates",
     "routes",
     "routing",
+    "select",
     "simple",
 ]
