@@ -14,13 +14,16 @@ all its members, and says how the rows of each are distributed over slots (value
 this one the selectivity of a set follows without assuming that the pairs are independent: of rows drawn from each
 member all are in slot v with the product of their shares of v. Different predicates are taken as independent.
 
-`volumes` and `group_volumes` compute all sets at once. They are what `Query.volume` says one set at a time.
+`volumes` and `group_volumes` compute all sets at once. They are what `Query.volume` says one set at a time. Volumes are
+rounded to BITS: sums over slots in another order, or on another processor, give the same figures, so ties stay ties and
+plans the same.
 
 Not covered: the cost of processors, of links that differ, or of delivering the final result.
 """
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field, replace
 from functools import cached_property
@@ -31,6 +34,7 @@ from spark_mjoin.errors import PlacementError
 from spark_mjoin.model import Array
 
 MOST_ENTRIES = 1 << 18  # of an intermediate table, so that it stays in a cache
+BITS = 40  # of a volume
 
 Volume = Callable[[int], float]  # of the result of a set of streams, in bytes per second
 
@@ -94,10 +98,13 @@ class Attribute:
 Predicate = Edge | Attribute
 
 
-def equations_2_and_3(a: Stream, b: Stream, selectivity: float) -> tuple[float, float]:
+Flow = tuple[float, float]  # rate and window
+
+
+def equations_2_and_3(a: Flow, b: Flow, selectivity: float) -> Flow:
     """Rate and window of the join of two streams."""
-    rate = selectivity * (a.rate * b.window + b.rate * a.window)
-    return rate, selectivity * a.window * b.window
+    (rate_a, window_a), (rate_b, window_b) = a, b
+    return selectivity * (rate_a * window_b + rate_b * window_a), selectivity * window_a * window_b
 
 
 @dataclass(frozen=True, eq=False)
@@ -111,7 +118,8 @@ class Query:
     streams: tuple[Stream, ...]
     predicates: tuple[Predicate, ...]
     widens: bool = True
-    _known: dict[int, Stream] = field(default_factory=dict, init=False, repr=False)
+    _unmatched: dict[int, Flow] = field(default_factory=dict, init=False, repr=False)
+    _volumes: dict[int, float] = field(default_factory=dict, init=False, repr=False)
     _matching: dict[tuple[int, int], float] = field(default_factory=dict, init=False, repr=False)
 
     def __post_init__(self) -> None:
@@ -179,22 +187,30 @@ class Query:
 
     def joined(self, streams: int) -> Stream:
         """The result of joining a set of streams, at no particular node."""
-        if streams not in self._known:
-            *others, first = (self.streams[i] for i in members(streams))
-            for other in others:  # as if everything matched
-                rate, window = equations_2_and_3(first, other, 1.0)
-                first = replace(first, rate=rate, window=window, row_bytes=self._width(first, other))
-            matching = self.selectivity(streams)
-            rate, window = first.rate * matching, first.window * matching
-            self._known[streams] = Stream(self.named(streams), "", rate, window, first.row_bytes)
-        return self._known[streams]
-
-    def _width(self, a: Stream, b: Stream) -> float:
-        return a.row_bytes + b.row_bytes if self.widens else max(a.row_bytes, b.row_bytes)
+        rate, window = self._flow(streams)
+        matching = self.selectivity(streams)
+        return Stream(self.named(streams), "", rate * matching, window * matching, self._width(streams))
 
     def volume(self, streams: int) -> float:
         """Bytes per second of the result of a set."""
-        return self.joined(streams).volume
+        if streams not in self._volumes:
+            rate, _ = self._flow(streams)
+            mantissa, exponent = math.frexp(rate * self.selectivity(streams) * self._width(streams))
+            self._volumes[streams] = math.ldexp(round(math.ldexp(mantissa, BITS)), exponent - BITS)
+        return self._volumes[streams]
+
+    def _flow(self, streams: int) -> Flow:
+        """Rate and window of a set if everything matched."""
+        if streams not in self._unmatched:
+            last = streams.bit_length() - 1
+            own = self.streams[last].rate, self.streams[last].window
+            others = streams ^ 1 << last
+            self._unmatched[streams] = equations_2_and_3(self._flow(others), own, 1.0) if others else own
+        return self._unmatched[streams]
+
+    def _width(self, streams: int) -> float:
+        each = (self.streams[i].row_bytes for i in members(streams))
+        return sum(each) if self.widens else max(each)
 
 
 def members(streams: int) -> Iterator[int]:
@@ -209,7 +225,7 @@ def members(streams: int) -> Iterator[int]:
 
 def volumes(query: Query) -> Array:
     """`query.volume` of every set, by bitmask; 2^n figures."""
-    found = _unmatched(query)
+    found = _if_all_matched(query)
     sets = np.arange(found.size)
     for predicate in query.predicates:
         if isinstance(predicate, Edge):
@@ -217,7 +233,7 @@ def volumes(query: Query) -> Array:
         else:
             own = sum((sets >> i & 1) << k for k, i in enumerate(predicate.members))
             found *= _together(predicate, np.zeros(predicate.shares.shape[1], np.int64), 1)[0][own]
-    return found
+    return _rounded(found)
 
 
 def group_volumes(query: Query, groups: Array, count: int) -> Array:
@@ -227,7 +243,7 @@ def group_volumes(query: Query, groups: Array, count: int) -> Array:
     streams would give if everything matched, times the part that does, over the slots of the group.
     """
     attribute = only_attribute(query)
-    return _unmatched(query)[None, :] * _together(attribute, groups, count)
+    return _rounded(_if_all_matched(query)[None, :] * _together(attribute, groups, count))
 
 
 def only_attribute(query: Query) -> Attribute:
@@ -238,7 +254,13 @@ def only_attribute(query: Query) -> Attribute:
     return found
 
 
-def _unmatched(query: Query) -> Array:
+def _rounded(figures: Array) -> Array:
+    mantissa, exponent = np.frexp(figures)
+    found: Array = np.ldexp(np.rint(np.ldexp(mantissa, BITS)), exponent - BITS)
+    return found
+
+
+def _if_all_matched(query: Query) -> Array:
     """Volumes if everything matched."""
     rate, window, width = np.zeros(1), np.ones(1), np.zeros(1)
     for stream in query.streams:
