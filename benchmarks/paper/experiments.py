@@ -14,7 +14,7 @@ import numpy as np
 import pyarrow as pa
 
 from benchmarks.paper import by_default as default
-from benchmarks.paper import inputs, kang, orders, punctuations, resources, scheduling, windows
+from benchmarks.paper import inputs, kang, orders, pmjoin_plans, punctuations, resources, scheduling, windows
 from benchmarks.paper.decomposition import decomposition
 from benchmarks.paper.inputs import MS, Stream, attribute, changing, poisson, relation
 from benchmarks.paper.machine import AHEAD, LOADED
@@ -376,4 +376,7 @@ EXPERIMENTS = {
     "ding9": Experiment(punctuations.against_xjoin, 0.25),
     "ding10": Experiment(punctuations.memory, 0.25),
     "ding11": Experiment(punctuations.immediate_or_batch, 0.25),
+    "pmjoin5": Experiment(pmjoin_plans.figure_5, 1.0),
+    "pmjoin6": Experiment(pmjoin_plans.figure_6, 1.0),
+    "pmjoin7": Experiment(pmjoin_plans.figure_7, 1.0),
 }
