@@ -14,7 +14,18 @@ import numpy as np
 import pyarrow as pa
 
 from benchmarks.paper import by_default as default
-from benchmarks.paper import inputs, kang, orders, pmjoin_plans, punctuations, resources, scheduling, windows
+from benchmarks.paper import (
+    inputs,
+    kang,
+    orders,
+    pmjoin_partitions,
+    pmjoin_plans,
+    pmjoin_queries,
+    punctuations,
+    resources,
+    scheduling,
+    windows,
+)
 from benchmarks.paper.decomposition import decomposition
 from benchmarks.paper.inputs import MS, Stream, attribute, changing, poisson, relation
 from benchmarks.paper.machine import AHEAD, LOADED
@@ -379,4 +390,8 @@ EXPERIMENTS = {
     "pmjoin5": Experiment(pmjoin_plans.figure_5, 1.0),
     "pmjoin6": Experiment(pmjoin_plans.figure_6, 1.0),
     "pmjoin7": Experiment(pmjoin_plans.figure_7, 1.0),
+    "pmjoin8": Experiment(pmjoin_partitions.figure_8, 1.0),
+    "pmjoin9": Experiment(pmjoin_partitions.figure_9, 1.0),
+    "pmjoin10": Experiment(pmjoin_partitions.figure_10, 1.0),
+    "pmjoin11": Experiment(pmjoin_queries.figure_11, 1.0),
 }
