@@ -74,6 +74,19 @@ def test_k_means_joins_vectors_that_are_near() -> None:
     assert groups[0] == groups[2] == groups[4] != groups[1] == groups[3] == groups[5]
 
 
+@pytest.mark.parametrize("count", [2, 3, 5, 9])
+def test_k_means_ends_where_every_vector_is_in_the_nearest_cluster(count: int) -> None:
+    histogram = np.random.default_rng(count).uniform(size=(6, 120))
+    points, groups = ranks(histogram).astype(float), by_rates(histogram, count)
+    centres = np.stack([points[groups == group].mean(axis=0) for group in range(count)])
+    distances = ((points[:, None, :] - centres[None, :, :]) ** 2).sum(axis=2)
+    own = distances[np.arange(120), groups]
+    assert own == pytest.approx(distances.min(axis=1))
+    by_chance = by_hash(120, count)
+    scattered = sum(((points[by_chance == g] - points[by_chance == g].mean(axis=0)) ** 2).sum() for g in range(count))
+    assert own.sum() < 0.85 * scattered
+
+
 @given(on_one_attribute(), st.data())
 @examples(100)
 def differential_volumes_of_groups(query: Query, data: st.DataObject) -> None:
