@@ -1,1 +1,1 @@
-"""The experiments of Viglas et al. (VLDB 2003) and a PermJoin comparison, on this engine, in virtual time."""
+"""The experiments of Viglas et al. (VLDB 2003) and of later papers, on this engine, in virtual time."""
