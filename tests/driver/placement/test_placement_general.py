@@ -10,10 +10,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from spark_mjoin.driver.placement import Attribute, Edge, Query, Stream, find, greedy, plan, select
+from spark_mjoin.driver.placement import Attribute, Edge, Query, Stream, find, greedy, optimal, plan, select
 from spark_mjoin.driver.placement.general import Candidate, assemble, partitionable, split
+from spark_mjoin.driver.placement.partitioning import Partitioned
 from spark_mjoin.driver.placement.plans import Input, operator, operators, streams_of
-from tests.driver.placement.simulated import numbers, on_one_attribute, queries
+from tests.driver.placement.simulated import numbers, on_one_attribute, queries, shipped
 from tests.examples import examples
 
 
@@ -127,6 +128,41 @@ def test_a_query_on_one_attribute_is_one_partitioned_join(query: Query) -> None:
     assert sorted(only.inputs) == list(range(len(query.streams)))  # local joins are merged too
     assert set(only.merged) == {op.streams for op in operators(greedy(query).root)} - {query.everything}
     assert split(query, only, each_slot).groups.tolist() == each_slot(query).tolist()
+
+
+def composed(each: Input, joins: dict[int, tuple[Candidate, Partitioned]]) -> Input:
+    """A plan in which partitioned joins of one group are replaced by the plan of that group."""
+    if isinstance(each, int):
+        return each
+    if each.streams not in joins:
+        return operator(each.node, tuple(composed(child, joins) for child in each.inputs))
+    kept, join = joins[each.streams]
+    (alone,) = join.plans
+
+    def filled(part: Input) -> Input:
+        if isinstance(part, int):
+            return composed(kept.inputs[part], joins)
+        return operator(part.node, tuple(filled(child) for child in part.inputs))
+
+    return filled(alone.root)
+
+
+@given(queries(most=7, nodes=5))
+@examples(150)
+def oracle_partitioned_joins_of_one_group_are_parts_of_a_plan(query: Query) -> None:
+    root = greedy(query).root
+    joins = [(each, split(query, each, one_group)) for each in select(find(query, root))]
+    whole = composed(root, {each.streams: (each, join) for each, join in joins})
+    assert assemble(query, root, joins).cost == pytest.approx(shipped(query, whole), rel=1e-9, abs=1e-12)
+
+
+@given(on_one_attribute())
+@examples(60)
+def test_partitioning_costs_no_more_with_the_best_plans(query: Query) -> None:
+    general = plan(query, each_slot, planner=optimal)
+    ((kept, join),) = general.partitioned
+    assert kept.streams == query.everything and len(join.plans) == len(each_slot(query))
+    assert general.cost <= optimal(query).cost * (1 + 1e-9)
 
 
 def test_results_of_a_partitioned_child_are_sent_from_where_they_are() -> None:
