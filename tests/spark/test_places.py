@@ -21,9 +21,9 @@ HOSTS = ("127.0.0.2", "127.0.0.3")
 LAST = 3  # batches that are looked at, when partitions are where they will be
 
 
-def run(root: Path, cluster: Standalone, together: bool) -> Any:
+def run(root: Path, cluster: Standalone) -> Any:
     root.mkdir()
-    request = {"root": str(root), "master": cluster.url, "conf": EXECUTORS, "together": together}
+    request = {"root": str(root), "master": cluster.url, "conf": EXECUTORS}
     (root / "request.json").write_text(json.dumps(request))
     with (root / "log").open("w") as log:
         command = [sys.executable, "-m", "tests.spark.two_hosts", str(root / "request.json")]
@@ -41,8 +41,8 @@ def least_moved(sent: list[dict[str, Any]]) -> int:
 @pytest.mark.timeout(600)
 def test_partitions_go_where_their_rows_are(tmp_path: Path) -> None:
     with Standalone(tmp_path / "cluster", hosts=HOSTS) as cluster:
-        together = run(tmp_path / "together", cluster, together=True)
-        anywhere = run(tmp_path / "anywhere", cluster, together=False)
+        both = run(tmp_path / "joins", cluster)
+    together, anywhere = both["together"], both["anywhere"]
     for said in (together, anywhere):
         assert said["results"] == PARTITIONS * BATCHES * KEYS
         assert len(said["metrics"]) == BATCHES

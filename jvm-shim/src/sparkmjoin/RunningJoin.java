@@ -48,8 +48,8 @@ final class RunningJoin {
   private final CollectionAccumulator<byte[]> reports = new CollectionAccumulator<>();
   private volatile Map<String, String> words = Map.of();
   private Planner planner; // null before the start
-  private List<Map<String, Long>> cameFrom = List.of(); // by partition and host, the bytes of the last batch
-  private Map<String, Long> moved = JoinMetrics.NOTHING_MOVED; // metrics of the last batch's shuffle, until they are asked for
+  private List<Map<String, Long>> cameFrom = List.of(); // bytes of the last batch, by partition and host
+  private Map<String, Long> moved = JoinMetrics.NOTHING_MOVED; // by the last shuffle, until it is asked for
   private long plannedNanos; // when the last batch was planned
   private long intervalNanos; // between the one before and that one
   private boolean gone; // the planner does not answer any more
