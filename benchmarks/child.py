@@ -217,11 +217,11 @@ def _compile(small: Dataset, engine: Engine, directory: Path) -> None:
             pass
 
 
-def session(engine: Engine, scratch: str) -> Any:
+def session(engine: Engine, scratch: str, master: str = "local[2]") -> Any:
     """A Spark session as the engine wants it."""
     from pyspark.sql import SparkSession
 
-    builder = SparkSession.builder.master("local[2]").appName(f"bench {engine.name}")
+    builder = SparkSession.builder.master(master).appName(f"bench {engine.name}")
     settings = {
         "spark.driver.memory": engine.driver_memory,
         "spark.ui.enabled": "false",

@@ -13,7 +13,7 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
 from enum import Enum
-from typing import Protocol, Self, TypeVar
+from typing import Any, Protocol, Self, TypeVar
 
 from spark_mjoin.evidence import Held, Taken, WorkCounts
 
@@ -167,6 +167,8 @@ class BatchCounts:
     """What a task counts while it runs a batch, and how things are when it ends."""
 
     rows_in: list[int]  # per input, rows that reached the state
+    copies: list[int] = field(default_factory=list)  # per input, of these, those that are counted elsewhere; or none
+    copies_among: Callable[[Any], int] | None = None  # how many of some rows (engine.kept.Kept) are; None: none are
     began: float = 0.0  # when the task began, in seconds since 1970
     memory_to_memory: PhaseCounts = field(default_factory=PhaseCounts)
     disk_to_memory: PhaseCounts = field(default_factory=PhaseCounts)
@@ -203,7 +205,17 @@ class BatchCounts:
 
     def taken(self) -> Taken:
         """What the planner learns from."""
-        return Taken(tuple(self.rows_in), self.began, *(phase.ms for phase in self.phases))
+        copies = tuple(self.copies) if any(self.copies) else ()
+        in_memory, to_memory, to_disk = (phase.ms for phase in self.phases)
+        return Taken(tuple(self.rows_in), self.began, in_memory, to_memory, to_disk, copies)
+
+    def arrived(self, input: int) -> int:
+        """Rows of an input that reached the state and are counted here."""
+        return self.rows_in[input] - (self.copies[input] if self.copies else 0)
+
+    def note_copies(self, input: int, rows: int) -> None:
+        self.copies = self.copies or [0] * len(self.rows_in)
+        self.copies[input] += rows
 
     def done(self) -> Done:
         """What people read."""

@@ -123,6 +123,7 @@ class Taken:
     memory_to_memory_ms: int = 0
     disk_to_memory_ms: int = 0
     disk_to_disk_ms: int = 0
+    copies: tuple[int, ...] = ()  # per input, of these rows, those that other partitions have counted; empty: none
 
     @property
     def rows(self) -> int:
@@ -131,6 +132,12 @@ class Taken:
     @property
     def disk_ms(self) -> int:
         return self.disk_to_memory_ms + self.disk_to_disk_ms
+
+    @property
+    def arrived(self) -> tuple[int, ...]:
+        """Per input, rows that are counted here: in sums over partitions each is there once."""
+        copies = self.copies or (0,) * len(self.rows_in)
+        return tuple(rows - elsewhere for rows, elsewhere in zip(self.rows_in, copies, strict=True))
 
     def idle(self) -> Taken:
         """The same if nothing had arrived."""
@@ -150,5 +157,10 @@ class Held:
 
 
 def rows_in(taken: Iterable[Taken]) -> list[int]:
-    """Per input, what several partitions took in."""
+    """Per input, what several partitions took in: a row is work in each that has a copy."""
     return [sum(of) for of in zip(*(each.rows_in for each in taken), strict=True)]
+
+
+def arrived(taken: Iterable[Taken]) -> list[int]:
+    """Per input, the rows that came to several partitions, each counted once."""
+    return [sum(of) for of in zip(*(each.arrived for each in taken), strict=True)]

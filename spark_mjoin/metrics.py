@@ -10,8 +10,8 @@ import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
+from spark_mjoin import evidence
 from spark_mjoin.counts import Done, Recall
-from spark_mjoin.evidence import rows_in
 from spark_mjoin.state.manifest import Manifest
 
 
@@ -81,7 +81,7 @@ def report(manifests: Iterable[Manifest], aliases: Sequence[str], shown: Shown |
     metrics["resultsTotal"] = str(results)
     metrics["estimatedRecall"] = f"{_recall(done.recall, found):.4f}"
     rows = [sum(of) for of in zip(*(m.rows_held for m in found), strict=True)] or nothing
-    arrived = rows_in(m.taken for m in found) or nothing
+    arrived = evidence.arrived(m.taken for m in found) or nothing
     for i, alias in enumerate(aliases):
         metrics |= _of_input(i, alias, found)
         metrics[f"{alias}NumRowsTotal"] = str(rows[i])

@@ -353,6 +353,7 @@ class Settings:
     quota_rows: int | None = None  # of a turn; None: chosen by the planner
     expected: Expected = Expected()
     shim: bool = False  # whether the jar is there: it asks for metrics when a batch is done, and takes tasks' reports
+    shares: tuple[tuple[int, int], ...] = ()  # of key classes, where partitions are cells of a cube (state/layouts.py)
 
     @property
     def share_bytes(self) -> int | None:

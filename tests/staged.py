@@ -1,8 +1,9 @@
-"""Joins in stages without Spark: the planners and tasks of every stage, and what a shuffle does between them."""
+"""Joins in stages, or as a cube, without Spark: planners and tasks of every stage, and what a shuffle does between."""
 
 import random
 import uuid
 from collections.abc import Mapping, Sequence
+from math import prod
 from pathlib import Path
 from typing import Any
 
@@ -11,12 +12,13 @@ from pyspark.sql.streaming.datasource import ReadAllAvailable
 
 from spark_mjoin.config import SourceOptions
 from spark_mjoin.doors.node import Joining, NodePlanner
+from spark_mjoin.driver.staging import settings_of_cube
 from spark_mjoin.engine import batch, cache
 from spark_mjoin.engine.delivered import Delivered
 from spark_mjoin.engine.exchange import Floor, Sender
 from spark_mjoin.model import JoinSpec, Settings, Tree
 from spark_mjoin.query import tree as trees
-from spark_mjoin.query.stages import classes_of, staged
+from spark_mjoin.query.stages import classes_of, only, staged
 from spark_mjoin.state.routing import Routing
 from tests.feeds import brought_to
 from tests.harness import CRASH, OK, TORN, TWICE, Rows, rows
@@ -39,6 +41,17 @@ def any_stages(spec: JoinSpec, seed: int) -> Tree:
     return trees.normal(members[0])
 
 
+def any_cube(spec: JoinSpec, seed: int, most: int = 8) -> Settings:
+    """A cube of a few cells, whichever, or one task."""
+    chance, shares = random.Random(seed), dict[int, int]()
+    for _ in range(4):
+        key_class, share = chance.randrange(len(spec.classes)), chance.choice([1, 2, 2, 3, 4])
+        if key_class not in shares and share * prod(shares.values()) <= most:
+            shares[key_class] = share
+    chosen = tuple(sorted((key_class, share) for key_class, share in shares.items() if share > 1))
+    return settings_of_cube(Settings(), chosen)
+
+
 class StagedJoin:
     """A query of several stages, each with its own state, driven as Spark and the jar do."""
 
@@ -46,13 +59,15 @@ class StagedJoin:
         self,
         root: Path,
         spec: JoinSpec,
-        tree: Tree,
+        tree: Tree | None,
         settings: Settings | Sequence[Settings],
         options: Sequence[SourceOptions] | None = None,
     ) -> None:
-        """settings: of all stages alike, or of each; options: of each source, where they say more than its rows do."""
+        """tree: of stages; None: one stage of all inputs, which may be a cube.
+
+        settings: of all stages alike, or of each; options: of each source, where they say more than its rows do."""
         plain = [SourceOptions(source.alias, source.format, source.options) for source in spec.sources]
-        self.root, self.stages = root, staged(spec, tree, options or plain)
+        self.root, self.stages = root, only(spec) if tree is None else staged(spec, tree, options or plain)
         self.settings = [settings] * len(self.stages) if isinstance(settings, Settings) else list(settings)
         self.version = 0
         self.restart()
@@ -106,7 +121,7 @@ class StagedJoin:
         return results
 
     def _sent(self, number: int, member: int, batches: Sequence[pa.RecordBatch]) -> list[pa.RecordBatch]:
-        spec, routing = self.stages[number].spec, Routing(self.settings[number].partitions)
+        spec, routing = self.stages[number].spec, Routing.wanted(self.settings[number])
         whole = spec.inputs[member].promises_by_order(self.settings[number].verify)
         return list(Sender(spec, member, routing, whole).parcels(batches))
 

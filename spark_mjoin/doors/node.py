@@ -40,6 +40,8 @@ from spark_mjoin.errors import StateError, not_read
 from spark_mjoin.model import JoinSpec, Settings
 from spark_mjoin.state import checked_json
 from spark_mjoin.state.directory import Directory
+from spark_mjoin.state.layouts import EVEN
+from spark_mjoin.state.routing import Routing
 
 KEPT_PLANS = 4  # of the newest versions: no batch before them is run again
 _PLAN = re.compile(r"plan-(\d{12})\.json")
@@ -86,11 +88,11 @@ class NodePlanner(_PlansAlone, SupportsTriggerAvailableNow):
                 after = None
             if after is None:
                 after = self._planned(session, begin, end.get("arriving", True))
-            if after.plan.routing.partitions != session.settings.partitions:
+            wanted = Routing.wanted(session.settings)
+            if not after.plan.routing.divides_as(wanted):
                 raise StateError(
-                    f"batch {start['version']} was planned with partitions = {after.plan.routing.partitions} and was "
-                    f"not finished. Start the query with that number once, and change it to "
-                    f"{session.settings.partitions} then"
+                    f"batch {start['version']} was planned with {_asked_for(after.plan.routing)} and was not finished. "
+                    f"Start the query with that once, and change it to {_asked_for(wanted)} then"
                 )
             tasks = session.tasks(begin, after)
             self._place(session, begin, end, len(tasks))
@@ -184,14 +186,19 @@ class NodePlanner(_PlansAlone, SupportsTriggerAvailableNow):
 
 
 def _is_void(session: Session, begin: Point, after: Point) -> bool:
-    """Whether a plan divides the state for another number of partitions than is wanted, and nothing has followed it.
+    """Whether a plan divides the state otherwise than is wanted, and nothing has followed it.
 
     Then another stage has refused that number before anything ran, and this one must not insist on it.
     """
     routing = after.plan.routing
-    if routing == begin.plan.routing or routing.partitions == session.settings.partitions:
+    if routing == begin.plan.routing or routing.divides_as(Routing.wanted(session.settings)):
         return False
     return not any(store.directory.names() for store in session.committed(after).stores)
+
+
+def _asked_for(routing: Routing) -> str:
+    """The options that ask for a routing."""
+    return f"partitions = {routing.partitions}{f' and plan = {routing.layout}' if routing.layout != EVEN else ''}"
 
 
 def _plan_name(version: int) -> str:

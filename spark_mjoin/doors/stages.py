@@ -3,12 +3,13 @@
     a ─ parcels ─┬─ union, shuffle ─ stage (a b) ─ parcels ─┬─ union, shuffle ─ stage ((a b) c) ─ results
     b ─ parcels ─┘                          c ─ parcels ─┘
 
-Mostly there is one stage, over all inputs. There are several where no key is common to all (driver.staging). All run in
-the same micro-batch. Rows of inputs and results of earlier stages travel alike: as parcels (engine.exchange).
+Mostly there is one stage, over all inputs. Where no key is common to all, there are several, or the one is a cube
+(driver.staging). Stages run in the same micro-batch. Rows of inputs and results of earlier stages travel alike: as
+parcels (engine.exchange).
 
 Each stage of streams is a stateful operator of its own. Spark numbers operators by their place in the plan, so the same
 tree of stages has the same numbers after a restart; that it is the same tree, Spark checks by the operators' names, and
-the state by its meaning.
+the state by its meaning. A cube and one task are the same operator, with a state that is divided otherwise.
 
 Where results may be pending on disk, the first stage also has a stream of the jar's without rows. It asks for a batch
 after a restart, so that they are emitted though no new data comes. One batch is a batch of all stages.
@@ -20,7 +21,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import reduce
 from itertools import combinations
 
@@ -36,8 +37,11 @@ from spark_mjoin.driver.intake import Brought
 from spark_mjoin.driver.loading import fitting
 from spark_mjoin.driver.session import batch_tasks
 from spark_mjoin.model import Expected, JoinSpec, Settings
+from spark_mjoin.query.cubes import is_cube
+from spark_mjoin.query.cubes import render as render_cube
 from spark_mjoin.query.stages import Stage, only, staged
 from spark_mjoin.query.tree import render
+from spark_mjoin.state.routing import Routing
 
 log = logging.getLogger(__name__)
 
@@ -56,6 +60,7 @@ class StagedJoin:
     inputs: tuple[DataFrame, ...]
     stages: tuple[Stage, ...]
     settings: tuple[Settings, ...]  # of each stage
+    asked: Settings  # by the options
     reason: str = "all inputs have a key in common"  # for the stages
 
     @staticmethod
@@ -63,17 +68,23 @@ class StagedJoin:
         spec: JoinSpec, settings: Settings, options: Sequence[SourceOptions], inputs: Sequence[DataFrame]
     ) -> StagedJoin:
         """options: of each source; inputs: with the columns that the join needs."""
-        reason = StagedJoin.reason
+        frames, reason, own = tuple(inputs), StagedJoin.reason, settings
         if spec.star_class is None:
-            horizon = staging.horizon_seconds(spec)
-            expected = staging.Expected.of(spec, settings, _known_rows(inputs, spec), horizon)
+            expected = staging.Expected.of(spec, settings, _known_rows(inputs, spec), staging.horizon_seconds(spec))
             chosen = staging.choose(spec, settings, expected)
             if chosen.tree is not None:
-                own = staging.settings_of(settings, expected.moved(chosen.tree))
-                return StagedJoin(spec, tuple(inputs), staged(spec, chosen.tree, options), tuple(own), chosen.reason)
+                each = staging.settings_of(settings, expected.moved(chosen.tree))
+                return StagedJoin(
+                    spec, frames, staged(spec, chosen.tree, options), tuple(each), settings, chosen.reason
+                )
             reason = chosen.reason
-            log.info("the join runs in one task, since %s", reason)
-        return StagedJoin(spec, tuple(inputs), only(spec), (fitting(spec, settings),), reason)
+            if chosen.shares:
+                own = staging.settings_of_cube(settings, chosen.shares)
+                log.info("the join runs as %s, since %s", render_cube(chosen.shares), reason)
+            else:
+                log.info("the join runs in one task, since %s", reason)
+                own = replace(own, plan=None) if is_cube(own.plan or "") else own
+        return StagedJoin(spec, frames, only(spec), (fitting(spec, own),), settings, reason)
 
     @property
     def is_streaming(self) -> bool:
@@ -81,7 +92,16 @@ class StagedJoin:
 
     def expected(self, seconds: float) -> staging.Expected:
         """What is expected of the inputs: of streams within some seconds, of tables what Spark knows."""
-        return staging.Expected.of(self.spec, self.settings[0], _known_rows(self.inputs, self.spec), seconds)
+        return staging.Expected.of(self.spec, self.asked, _known_rows(self.inputs, self.spec), seconds)
+
+    def rejected(self) -> list[staging.Candidate]:
+        """How a join without a common key could run besides."""
+        if self.spec.star_class is not None:
+            return []
+        expected = self.expected(staging.horizon_seconds(self.spec))
+        running = (self.stages[-1].tree if len(self.stages) > 1 else None), self.settings[0].shares
+        found = staging.of_stages_and_cube(self.spec, self.asked, expected)
+        return [each for each in found if (each.tree, each.shares) != running]
 
     def dataframe(self) -> DataFrame:
         sent: dict[tuple[int, int], DataFrame] = {}  # results of stages, by the stage and the member that they are for
@@ -135,12 +155,12 @@ def expected_of_inputs(given: Expected, uses: Sequence[tuple[str, str]]) -> Expe
 
 def _sent(spec: JoinSpec, input: int, settings: Settings, frame: DataFrame) -> DataFrame:
     """The rows of an input as parcels, divided among partitions."""
-    partitions, names = settings.partitions, frame.columns
+    routing, names = Routing.wanted(settings), frame.columns
     whole = spec.inputs[input].promises_by_order(settings.verify)
 
     def mjoin_send(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:  # the jar knows it by its name
         named = (batch.rename_columns(names) for batch in batches)
-        yield from worker.send(spec, input, partitions, whole, named)
+        yield from worker.send(spec, input, routing, whole, named)
 
     plain = frame.toDF(*[f"c{number}" for number in range(len(names))])  # mapInArrow takes dots in names for fields
     return plain.mapInArrow(mjoin_send, PARCELS)

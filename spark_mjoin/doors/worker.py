@@ -53,13 +53,13 @@ def run(task: PartitionTask) -> Iterator[pa.RecordBatch]:
 
 
 def send(
-    spec: JoinSpec, input: int, partitions: int, whole: bool, batches: Iterable[pa.RecordBatch]
+    spec: JoinSpec, input: int, routing: Routing, whole: bool, batches: Iterable[pa.RecordBatch]
 ) -> Iterator[pa.RecordBatch]:
     """Rows of an input as parcels for the partitions of a join."""
     from spark_mjoin.engine.exchange import Sender
 
     tune_connections()
-    yield from Sender(spec, input, Routing(partitions), whole).parcels(batches)
+    yield from Sender(spec, input, routing, whole).parcels(batches)
     freeze_gc()
 
 
@@ -96,7 +96,7 @@ def join(
         if onward is None:
             yield from results
         else:
-            yield from send(onward.spec, onward.member, onward.partitions, False, results)
+            yield from send(onward.spec, onward.member, Routing(onward.partitions), False, results)
             if tasks is None and task.spec.windowed:
                 yield Floor(results.ended.floor).parcels(onward.member, onward.partitions)
     if tasks is None:

@@ -42,7 +42,7 @@ def load(options: Mapping[str, str]) -> tuple[JoinSpec, Settings]:
 
 def fitting(spec: JoinSpec, settings: Settings) -> Settings:
     """The settings of a join, which must go with what it means."""
-    if spec.star_class is None:
+    if spec.star_class is None and not settings.shares:
         if settings.partitions > 1:
             log.warning(
                 "option 'partitions' = %d has no effect: this join has no key that all inputs have, by which its rows "

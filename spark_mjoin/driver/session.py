@@ -128,7 +128,7 @@ def batch_tasks(spec: JoinSpec, settings: Settings, intake: Intake | None = None
         expiry=Expiry((None,) * inputs) if spec.windowed else None,
         purging=purging(spec, settings),
         schedule=scheduling.choose(spec, settings).schedule,
-        routing=Routing(settings.partitions),
+        routing=Routing.wanted(settings),
     )
     steps = [Step(0, 1, plan.for_partition(p)) for p in range(settings.partitions)]
     return _tasks(spec, settings, _Work(start, end, intake.ranges(start, end, logs)), steps)
@@ -216,7 +216,7 @@ class Session:
         purges = not moving and self._has_time_to_purge(start, committed)
         if not (brought or moving or purges or self._may_have_disk_work(committed)):
             return start
-        before, wanted = start.plan.routing, Routing(self.settings.partitions)
+        before, wanted = start.plan.routing, Routing.wanted(self.settings)
         division = rescaling.divide(self.spec, wanted, start.version, before, committed, can_wait=not brought)
         if division.emits_pending:
             moving, positions = [], start.positions

@@ -1,7 +1,9 @@
-"""Whether a join without a key common to all inputs runs in stages, in which ones, and what these are expected to move.
+"""How a join runs whose inputs have no key in common: in stages, as a cube or in one task; and the bytes of each.
 
     rows of inputs ──Statistics.size──> rows of every result ──widths──> bytes that each stage has shuffled to it
-    stages of least bytes ──compared with all inputs in one task──> the choice
+    stages of least bytes ┐
+    cube of least bytes   ├──> those in which a task has less to do than one for all ──> the one of fewest bytes
+    all in one task       ┘
 
 The plan is chosen before anything runs, and stays: a stage is an operator of the query, with a state of its own. It
 follows from what somebody expects, and nothing else, so that a restart with the same options has the same plan.
@@ -11,11 +13,13 @@ the rows that a table has. Where only some are known, the others count as their 
 ASSUMED_ROWS_PER_SECOND. Selectivities: `expectedSelectivity`, or as if keys were unique. Widths: by the types of the
 columns that are sent, VARIABLE_BYTES for values without a fixed width.
 
-A stage moves all rows of its members. The busiest task of a plan takes in a partition's part of all that its stages
-move; one task takes in all inputs once. Stages are chosen where their busiest task has less to do. What it takes in
-counts STAGE_COST times, for intermediate results that are made, sent and put into order, and for the shuffle between.
-So in one partition there are no stages, in two seldom, nor where intermediate results are expected to outgrow the
-inputs by more than the partitions.
+A stage moves all rows of its members. The busiest task of a plan of stages takes in a partition's part of all that they
+move, that of a cube a cell's part of all copies (driver.cubes), and one task all inputs once. A plan of several tasks
+is able to win if its busiest task has clearly less to do: what it takes in counts SEVERAL_COST times, since there is
+more work in all. Intermediate results are made, sent and put into order; copies are sent, stored and joined as rows of
+their own. Of the able plans that with the fewest bytes for a task is chosen, and a cube before stages with as many: it
+has one shuffle. So in one partition there is neither, in two seldom; no stages where intermediate results are expected
+to outgrow the inputs by more than the partitions.
 
 The search goes from parts to larger parts: a step joins some of the parts that have a key in common. It finds the plan
 of least bytes among all for up to EXACT inputs. For more, a step joins all parts that have the key, and after
@@ -40,20 +44,22 @@ from itertools import combinations
 
 import pyarrow as pa
 
-from spark_mjoin.driver import access
+from spark_mjoin.driver import access, cubes
 from spark_mjoin.driver.costs import Inputs, expected_of
 from spark_mjoin.mjoin.expressions import type_of
 from spark_mjoin.mjoin.statistics import Statistics
 from spark_mjoin.model import InputSpec, JoinSpec, Settings, Tree
+from spark_mjoin.query import cubes as notation
 from spark_mjoin.query import stages
 from spark_mjoin.query import tree as trees
+from spark_mjoin.query.cubes import Shares
 
 HORIZON_SECONDS = 600.0  # that the choice looks ahead
 ASSUMED_ROWS_PER_SECOND = 1000.0  # where nothing is known of any input
 VARIABLE_BYTES = 20.0  # of a string or another value without a fixed width, with its offset: as Spark's planner has it
 EXACT = 6  # inputs
 MOST_STEPS = 1000
-STAGE_COST = 1.5  # of a byte in a stage against one in a single task
+SEVERAL_COST = 1.5  # of a byte in one of several tasks against one in a single task
 EQUAL_SHARE = 0.5  # of the budget is divided equally among stages, the rest by the bytes that are expected
 
 Parts = frozenset[Inputs]
@@ -104,11 +110,16 @@ class Expected:
     @property
     def whole_bytes(self) -> float:
         """Of all inputs."""
-        return sum(self.bytes_of(frozenset((i,))) for i in range(len(self.rows)))
+        return sum(self.cube.bytes)
 
     def moved(self, tree: Tree) -> list[float]:
         """The bytes that are shuffled to each stage of a tree, in the order in which they run."""
         return [sum(self.bytes_of(trees.leaves(member)) for member in members) for members in in_order(tree)]
+
+    @cached_property
+    def cube(self) -> cubes.Costs:
+        """What cubes of the inputs move."""
+        return cubes.Costs(self.spec, tuple(self.bytes_of(frozenset((i,))) for i in range(len(self.rows))))
 
     @cached_property
     def _statistics(self) -> Statistics:
@@ -144,30 +155,79 @@ def in_order(tree: Tree) -> list[tuple[Tree, ...]]:
 
 
 @dataclass(frozen=True)
+class Candidate:
+    """A way in which a join could run, and what it is expected to move."""
+
+    plan: str  # as option `plan` has it
+    rejected: str | None  # why it cannot run so, or why one task is better; None: it is able to win
+    tree: Tree | None = None  # of stages
+    shares: Shares = ()  # of a cube
+    busiest: float = 0.0  # bytes that a task takes in
+
+    def against_one_task(self, bytes: float) -> Candidate:
+        """The same, unless a task that takes in so many bytes is better."""
+        if self.rejected is None and SEVERAL_COST * self.busiest >= bytes:
+            return replace(self, rejected="one task has less to do than each of several")
+        return self
+
+    def moved(self, expected: Expected) -> float:
+        """The bytes that are shuffled."""
+        if self.tree is not None:
+            return sum(expected.moved(self.tree))
+        return expected.cube.moved(dict(self.shares))
+
+
+@dataclass(frozen=True)
 class Staging:
     """How a join runs that has no key in common, and why."""
 
-    tree: Tree | None  # of stages; None: in one task
+    tree: Tree | None  # of stages; None: there is one stage
     reason: str
+    shares: Shares = ()  # of that as a cube; empty: it is none
 
 
 def choose(spec: JoinSpec, settings: Settings, expected: Expected) -> Staging:
-    """The stages of a join without a common key. Option `plan` decides, if it is set."""
-    reason = obstacle(spec, settings)
-    if reason is not None:
-        return Staging(None, reason)
+    """The stages of a join without a common key, or its cube. Option `plan` decides, if it is set."""
     if settings.plan is not None:
-        wanted = trees.parse(settings.plan, spec)
-        if stages.can_run(spec, wanted):
-            return Staging(wanted, "option 'plan' says so")
-        return Staging(None, "option 'plan' has a join whose members have no key in common")
-    best = least_bytes(expected)
-    busiest, alone = sum(expected.moved(best)) / settings.partitions, expected.whole_bytes
-    if STAGE_COST * busiest < alone:
-        return Staging(best, "of all plans of stages it moves the fewest bytes")
-    if settings.partitions == 1:
-        return Staging(None, "there is one partition")
-    return Staging(None, "intermediate results are expected to be so large that one task has less to do")
+        return _asked_for(settings.plan, spec, settings, expected)
+    of_stages, cube = of_stages_and_cube(spec, settings, expected)
+    able = [each for each in (cube, of_stages) if each.rejected is None]
+    if able:
+        chosen = min(able, key=lambda each: each.busiest)
+        return Staging(chosen.tree, "of all plans with several tasks it moves the fewest bytes to each", chosen.shares)
+    reasons = dict.fromkeys(each.rejected for each in (of_stages, cube) if each.rejected is not None)
+    return Staging(None, ", and ".join(reasons))
+
+
+def _asked_for(plan: str, spec: JoinSpec, settings: Settings, expected: Expected) -> Staging:
+    """What option `plan` asks for, as far as the join can run so."""
+    if notation.is_cube(plan):
+        asked, reason = notation.parse(plan, spec, settings), cubes.obstacle(spec, settings)
+        if reason is not None:
+            return Staging(None, reason)
+        shares = cubes.best(expected.cube, settings.partitions) if asked is None else asked
+        return Staging(None, "option 'plan' says so", shares)
+    wanted, reason = trees.parse(plan, spec), obstacle(spec, settings)
+    if reason is None and not stages.can_run(spec, wanted):
+        reason = "option 'plan' has a join whose members have no key in common"
+    return Staging(None, reason) if reason is not None else Staging(wanted, "option 'plan' says so")
+
+
+def of_stages_and_cube(spec: JoinSpec, settings: Settings, expected: Expected) -> tuple[Candidate, Candidate]:
+    """The best plan of stages and the best cube."""
+    alone, partitions = expected.whole_bytes, settings.partitions
+    of_stages, cube = Candidate("stages", obstacle(spec, settings)), Candidate("cube", cubes.obstacle(spec, settings))
+    if of_stages.rejected is None and partitions == 1:
+        of_stages = replace(of_stages, rejected="there is one partition")
+    if of_stages.rejected is None:
+        tree = least_bytes(expected)
+        name = trees.render(tree, [i.alias for i in spec.inputs])
+        of_stages = Candidate(name, None, tree, busiest=sum(expected.moved(tree)) / partitions)
+    if cube.rejected is None:
+        shares = cubes.best(expected.cube, partitions)
+        name = notation.render(shares)
+        cube = Candidate(name, None, shares=shares, busiest=expected.cube.of_cell(dict(shares)))
+    return of_stages.against_one_task(alone), cube.against_one_task(alone)
 
 
 def obstacle(spec: JoinSpec, settings: Settings) -> str | None:
@@ -197,6 +257,11 @@ def settings_of(settings: Settings, moved: Sequence[float]) -> list[Settings]:
     total = sum(moved) or 1.0
     shares = [EQUAL_SHARE / len(moved) + (1 - EQUAL_SHARE) * some / total for some in moved]
     return [replace(own, memory_bytes=int(settings.memory_bytes * share)) for share in shares]
+
+
+def settings_of_cube(settings: Settings, shares: Shares) -> Settings:
+    """The settings of a cube: a partition for each cell, and all of the budget."""
+    return replace(settings, plan=None, shares=shares, partitions=notation.cells(shares))
 
 
 # --- the search ----------------------------------------------------------------------------------------------------

@@ -22,6 +22,7 @@ import pyarrow.compute as pc
 
 from spark_mjoin.counts import BatchCounts, Reason
 from spark_mjoin.engine.feed import Piece
+from spark_mjoin.engine.kept import Kept
 from spark_mjoin.engine.retention.protocol import KeepAll, Retention
 from spark_mjoin.mjoin.bound import Bound, Found, pooled
 from spark_mjoin.mjoin.expressions import evaluate, holds
@@ -80,7 +81,8 @@ def insert(state: OperatorState, number: int, piece: Piece, counts: BatchCounts,
         rows = with_numbers(input, rows, piece.data_numbers())
     if not input.joined:
         rows = _let_in(state, number, piece, rows, gate)
-    arrays = gate.retention.admitted(number, admit(state.spec, number, rows, ALL_SLOTS if piece.own else gate.slots))
+    came = admit(state.spec, number, rows, ALL_SLOTS if piece.own else gate.slots)
+    arrays = gate.retention.admitted(number, came)
     start, end = table.append(arrays, state.residency.events)
     if state.sample is not None and not input.joined:
         _sample(state, number, arrays, parts)
@@ -90,10 +92,25 @@ def insert(state: OperatorState, number: int, piece: Piece, counts: BatchCounts,
     if not input.joined:
         state.admitted[number].admit(end - start, parts / WHOLE, state.residency.events)
         counts.rows_in[state.place.leaves[number][0]] += end - start
+        if counts.copies_among is not None:
+            _note_copies(state, number, came, arrays, counts)
     work = counts.work(state.place.number)
     work.moves += end - start
     work.hashes += (end - start) * len(input.keys)
     return start, end
+
+
+def _note_copies(
+    state: OperatorState, number: int, came: list[pa.Array], stayed: list[pa.Array], counts: BatchCounts
+) -> None:
+    """Of rows that have copies elsewhere, and of those that were late, one partition counts each."""
+    assert counts.copies_among is not None
+    input = state.place.leaves[number][0]
+    copies = counts.copies_among(Kept.of_arrays(state.spec, number, input, stayed))
+    counts.note_copies(input, copies)
+    if len(stayed[0]) < len(came[0]):
+        late = counts.copies_among(Kept.of_arrays(state.spec, number, input, came)) - copies
+        state.depart(number, -late, Reason.LATE)
 
 
 def _sample(state: OperatorState, number: int, arrays: list[pa.Array], parts: int) -> None:

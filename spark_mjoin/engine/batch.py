@@ -17,6 +17,7 @@ import time
 from collections.abc import Generator, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import partial
 from tempfile import TemporaryDirectory
 
 import pyarrow as pa
@@ -26,6 +27,7 @@ from spark_mjoin.engine import loading, pending, schedule, takeover
 from spark_mjoin.engine.cache import StateCache
 from spark_mjoin.engine.emission import Emission
 from spark_mjoin.engine.feed import Feed, Piece
+from spark_mjoin.engine.kept import copies
 from spark_mjoin.engine.overflow import Limit
 from spark_mjoin.engine.pipeline import Pipeline
 from spark_mjoin.engine.replan import replan
@@ -78,7 +80,8 @@ def run(task: PartitionTask, feed: Feed, attempt: str, cache: StateCache) -> Gen
 
 def _counts(task: PartitionTask) -> BatchCounts:
     """What a batch that begins now has done so far."""
-    return BatchCounts([0] * len(task.spec.inputs), began=time.time())
+    copied = partial(copies, routing=task.routing, partition=task.partition) if task.routing.layout.replicates else None
+    return BatchCounts([0] * len(task.spec.inputs), began=time.time(), copies_among=copied)
 
 
 def _begin(task: PartitionTask, state: PartitionState, plan: Plan, draft: Draft, counts: BatchCounts) -> Pipeline:

@@ -77,6 +77,9 @@ class Arriving:
     def count(self) -> int:
         return int(self.batch.num_rows)
 
+    def has(self, key_class: int) -> bool:
+        return key_class in self.spec.classes_of(self.input)
+
     def hashes(self, key_class: int | None = None) -> Array | None:
         key_class, input = self.spec.star_class if key_class is None else key_class, self.spec.inputs[self.input]
         ordinal = dict(input.keys).get(-1 if key_class is None else key_class)
@@ -131,7 +134,8 @@ class Sender:
         found = self.routing.divide(Arriving(self.spec, self.input, data))
         copies = data if found.rows is None else data.take(pa.array(found.rows))
         for target, some in divided(copies, found.targets):
-            yield from _in_parts(target, some)
+            for _, part in _in_parts(target, some):
+                yield from ((target + more, part) for more in (0, *found.besides))
         if marked is not None:
             said = rows.filter(pa.array(marked))
             yield from ((target, said) for target in everyone)
@@ -160,10 +164,12 @@ class Sender:
         """Parcels, several of them in a batch."""
         targets: list[int] = []
         contents: list[pa.Buffer] = []
-        size = 0
+        size, before = 0, None
         for target, rows in divided:
             targets.append(target)
-            contents.append(rows.serialize())
+            if rows is not before:  # copies for several targets follow each other
+                content, before = rows.serialize(), rows
+            contents.append(content)
             size += contents[-1].size
             if size >= SENT_TOGETHER_BYTES:
                 yield self._batch(targets, contents)

@@ -115,9 +115,9 @@ class Pipeline:
         for number, turn in turns:
             if turns.schedule.tuples == "value":
                 for piece, waited in by_value(turn, self.retention):
-                    before = self.counts.rows_in[number]
+                    before = self.counts.arrived(number)
                     yield piece
-                    self.counts.rows_waited += self.counts.rows_in[number] - before if waited else 0
+                    self.counts.rows_waited += self.counts.arrived(number) - before if waited else 0
             else:
                 yield from turn
             turns.outside = self.counts.work().outside

@@ -34,7 +34,7 @@ import pyarrow as pa
 from spark_mjoin.counts import BatchCounts
 from spark_mjoin.engine import inheritance, overflow, sampling
 from spark_mjoin.engine.disk import READ_ROWS, Part
-from spark_mjoin.engine.row_hashes import row_hashes
+from spark_mjoin.engine.kept import Kept
 from spark_mjoin.errors import StateError
 from spark_mjoin.evidence import EdgeCounts, Edges, edges_of
 from spark_mjoin.mjoin.statistics import over_inputs
@@ -43,7 +43,6 @@ from spark_mjoin.plan import Overflow, Plan
 from spark_mjoin.query.tree import layout, single
 from spark_mjoin.state.admitted import Admitted
 from spark_mjoin.state.buckets import BUCKETS
-from spark_mjoin.state.columns import hash_array
 from spark_mjoin.state.groups import Groups
 from spark_mjoin.state.manifest import Manifest
 from spark_mjoin.state.operator import OperatorState
@@ -105,28 +104,6 @@ def donors_of(task: PartitionTask, plan: Plan) -> list[Donor]:
             share, weight = common / theirs.size, common / slots.size
             out.append(Donor(task.spec, store, before, partition, routing.since - 1, share, weight, is_last))
     return out
-
-
-@dataclass(frozen=True)
-class Kept:
-    """Rows of an input as they are in segments, to those who divide them (`state.layouts.Keys`)."""
-
-    spec: JoinSpec  # of the operator
-    member: int  # of the operator
-    input: int  # of the whole join
-    batch: pa.RecordBatch
-
-    @property
-    def count(self) -> int:
-        return int(self.batch.num_rows)
-
-    def hashes(self, key_class: int | None = None) -> Array | None:
-        key_class, input = self.spec.star_class if key_class is None else key_class, self.spec.inputs[self.member]
-        ordinal = dict(input.keys).get(-1 if key_class is None else key_class)
-        return None if ordinal is None else hash_array(self.batch.column(input.stored[ordinal].field))
-
-    def row_hashes(self) -> Array:
-        return row_hashes(self.batch.select([stored.field for stored in self.spec.inputs[self.member].stored]))
 
 
 @dataclass(frozen=True)

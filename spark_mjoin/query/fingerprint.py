@@ -12,7 +12,7 @@ password may change.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from spark_mjoin.mjoin.casts import type_name
@@ -39,7 +39,7 @@ def describe(spec: JoinSpec) -> dict[str, Any]:
 def differences(old: Mapping[str, Any], new: Mapping[str, Any]) -> list[str]:
     """The differences between two fingerprints, a part of a sentence each; empty when the state can be used."""
     if old.get("stages") != new.get("stages"):  # all else that differs follows from it
-        return [_other_stages(old.get("stages"), new.get("stages"))]
+        return [_other_stages(old.get("stages"), new.get("stages"), old["order"])]
     found = [*_members(old, new, "sources", "source"), *_members(old, new, "inputs", "input")]
     if sorted(old["order"]) == sorted(new["order"]):
         found += _changed("the order of the inputs in the query", ", ".join(old["order"]), ", ".join(new["order"]))
@@ -61,10 +61,11 @@ def differences(old: Mapping[str, Any], new: Mapping[str, Any]) -> list[str]:
     return found
 
 
-def _other_stages(before: str | None, after: str | None) -> str:
+def _other_stages(before: str | None, after: str | None, inputs: Sequence[str]) -> str:
     was, now = (f"in the stages {each}" if each else "in one stage" for each in (before, after))
-    keep = f": set option 'plan' to '{before}' to stay with them" if before else ": set 'partitions' as before"
-    return f"the join ran {was}, and would now run {now}{keep}"
+    one = f"set option 'plan' to '({' '.join(map(identifier, inputs))})' for one task, or to 'cube'"
+    keep = f"set option 'plan' to '{before}' to stay with them" if before else one
+    return f"the join ran {was}, and would now run {now}: {keep}"
 
 
 def _source(source: SourceSpec) -> dict[str, Any]:

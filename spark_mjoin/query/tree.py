@@ -43,6 +43,7 @@ from spark_mjoin.model import (
     StoredColumn,
     Tree,
 )
+from spark_mjoin.query.cubes import is_cube
 
 _TOKEN = re.compile(r"`(?:[^`]|``)+`|[(),]|[^\s(),]+")  # names that are not plain are in backticks, as in SQL
 
@@ -101,6 +102,11 @@ def render(tree: Tree, aliases: Sequence[str]) -> str:
 def parse(text: str, spec: JoinSpec) -> Tree:
     """The tree that option `plan` describes; OptionError where it is not one over the inputs of the join."""
     aliases = [i.alias for i in spec.inputs]
+    if is_cube(text):
+        raise OptionError(
+            f"option 'plan': '{text}' is for spark_mjoin.join, and for inputs without a key that all of them have. An "
+            f"example of another plan is {render(single(len(aliases)), aliases)}"
+        )
     tokens = [t for t in _TOKEN.findall(text) if t != ","]
     stack: list[list[Tree]] = [[]]
     for token in tokens:

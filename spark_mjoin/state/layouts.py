@@ -2,6 +2,11 @@
 
     even    partition 0 of 3: slots 0..1365, partition 1: 1366..2730, partition 2: 2731..4095
 
+    cube    a.i = b.i, b.j = c.j      cells      j: 0  1  2       two shares of key i, three of key j: six partitions
+            a row of b is in one      i: 0     | 0 | 1 | 2 |
+            a row of a in three,         1     | 3 | 4 | 5 |
+            a row of c in two
+
 Mostly a row is in one partition, which owns the slot of its key. A layout may send copies of a row to several. What it
 must see to is that each combination can be found in one partition, and in no other. Then a join of each partition's
 rows is a join of all rows, and nothing has to be known of other partitions.
@@ -14,12 +19,15 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from functools import cached_property
+from itertools import product
+from math import prod
 from typing import Any, Protocol
 
 import numpy as np
 
 from spark_mjoin.model import SLOTS, Array
-from spark_mjoin.state.slots import Slots, of_hashes
+from spark_mjoin.state.slots import ALL_SLOTS, Slots, of_hashes
 
 
 class Keys(Protocol):
@@ -31,6 +39,10 @@ class Keys(Protocol):
     @property
     def count(self) -> int:
         """How many rows there are."""
+        ...
+
+    def has(self, key_class: int) -> bool:
+        """Whether the input has keys of a class."""
         ...
 
     def hashes(self, key_class: int | None = None) -> Array | None:
@@ -48,6 +60,14 @@ class Divided:
 
     targets: Array
     rows: Array | None = None  # of each copy, the number of the row; None: one copy of each row, in their order
+    besides: tuple[int, ...] = ()  # each copy goes to its target plus these, too
+
+    def numbers(self, partition: int) -> Array:
+        """The numbers of those rows of which a partition gets a copy."""
+        bases = [partition, *(partition - more for more in self.besides)]
+        here = np.flatnonzero(np.isin(self.targets, bases) if self.besides else self.targets == partition)
+        out: Array = here if self.rows is None else self.rows[here]
+        return out.astype(np.int32)
 
 
 class Layout(Protocol):
@@ -115,8 +135,83 @@ class Even:
 EVEN: Layout = Even()
 
 
+@dataclass(frozen=True)
+class Cube:
+    """Each partition is a cell, with a coordinate for some key classes. A row is in all cells that agree with its keys.
+
+    Inputs need not have a key in common: an input without a key class has copies along that axis. A combination has one
+    key of each class, and so one cell; a row of it is there because its own keys agree. Each input has all keys that
+    it has, or the row can be in no result (engine.exchange).
+
+    The first copy of a row is that whose coordinates of classes which its input does not have are 0. So all rows of an
+    input in a cell are first copies, or none are.
+
+    A coordinate is a function of all bits of the key's hash and of the class: rows of a cell spread over buckets and
+    indexes as rows of all do, and two keys of a row that are equal do not put it on a diagonal. It is part of the
+    state's format.
+    """
+
+    shares: tuple[tuple[int, int], ...]  # (key class, share) by class
+
+    replicates = True
+
+    @cached_property
+    def cells(self) -> int:
+        return prod(share for _, share in self.shares)
+
+    @cached_property
+    def _strides(self) -> tuple[int, ...]:
+        """What a step along each axis adds to the number of a cell."""
+        return tuple(prod(share for _, share in self.shares[axis + 1 :]) for axis in range(len(self.shares)))
+
+    def slots(self, partition: int, partitions: int) -> Slots:
+        return EVEN.slots(partition, partitions)
+
+    def holds(self, partition: int, partitions: int) -> Slots:
+        return ALL_SLOTS  # of whichever key: rows are not divided by one
+
+    def divide(self, keys: Keys, partitions: int) -> Divided:
+        assert partitions == self.cells, "each partition is a cell"
+        first, others = np.zeros(keys.count, np.int64), list[range]()
+        for (key_class, share), stride in zip(self.shares, self._strides, strict=True):
+            hashes = keys.hashes(key_class)
+            if hashes is None:
+                others.append(range(0, share * stride, stride))
+            else:
+                first += stride * coordinates(hashes, key_class, share)
+        copies = sorted(map(sum, product(*others)))
+        return Divided(first.astype(np.int16), besides=tuple(copies[1:]))
+
+    def firsts(self, keys: Keys, partition: int, partitions: int) -> Array:
+        at = [partition // stride % share for (_, share), stride in zip(self.shares, self._strides, strict=True)]
+        there = all(not c or keys.has(key_class) for (key_class, _), c in zip(self.shares, at, strict=True))
+        return np.full(keys.count, there)
+
+    def to_json(self) -> dict[str, Any]:
+        return {"kind": "cube", "shares": [list(each) for each in self.shares]}
+
+    def __str__(self) -> str:
+        return f"cube({', '.join(f'k{key_class + 1}={share}' for key_class, share in self.shares)})"
+
+
+def coordinates(hashes: Array, key_class: int, share: int) -> Array:
+    """The coordinates of some keys of a class along its axis: splitmix64's last steps, and then the upper half."""
+    mixed = hashes + np.uint64((_GOLDEN * (key_class + 1)) & _WORD)
+    for shift, factor in ((30, 0xBF58476D1CE4E5B9), (27, 0x94D049BB133111EB)):
+        mixed ^= mixed >> np.uint64(shift)
+        mixed *= np.uint64(factor)
+    mixed ^= mixed >> np.uint64(31)
+    out: Array = ((mixed >> np.uint64(32)) * np.uint64(share) >> np.uint64(32)).astype(np.int64)
+    return out
+
+
+_GOLDEN, _WORD = 0x9E3779B97F4A7C15, (1 << 64) - 1
+
+
 def read_layout(body: Mapping[str, Any]) -> Layout:
     """A layout as it is in a plan."""
     if body["kind"] == "even":
         return EVEN
+    if body["kind"] == "cube":
+        return Cube(tuple((key_class, share) for key_class, share in body["shares"]))
     raise ValueError(f"no layout is called {body['kind']}")

@@ -17,10 +17,8 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
-import numpy as np
-
-from spark_mjoin.model import Array
-from spark_mjoin.state.layouts import EVEN, Divided, Keys, Layout, read_layout
+from spark_mjoin.model import Array, Settings
+from spark_mjoin.state.layouts import EVEN, Cube, Divided, Keys, Layout, read_layout
 from spark_mjoin.state.slots import Slots
 
 _DIRECTORY = re.compile(r"partition-\d+-of-(\d+)(?:-since-(\d+))?")
@@ -34,6 +32,11 @@ class Routing:
     since: int = 1  # the first version of the state that is divided like this
     before: Routing | None = None  # how the version before that one was divided; None where there was none
     layout: Layout = EVEN
+
+    @staticmethod
+    def wanted(settings: Settings) -> Routing:
+        """What the options of a join ask for."""
+        return Routing(settings.partitions, layout=Cube(settings.shares) if settings.shares else EVEN)
 
     def followed_by(self, wanted: Routing, version: int) -> Routing:
         """Partitions and layout of another one, from a version on."""
@@ -57,10 +60,7 @@ class Routing:
 
     def numbers_of(self, keys: Keys, partition: int) -> Array:
         """The numbers of those rows that a partition has."""
-        found = self.divide(keys)
-        here = np.flatnonzero(found.targets == partition)
-        out: Array = here if found.rows is None else found.rows[here]
-        return out.astype(np.int32)
+        return self.divide(keys).numbers(partition)
 
     def directory(self, partition: int) -> str:
         """The name of the directory of a partition."""

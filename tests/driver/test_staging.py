@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from itertools import pairwise
 from time import process_time
 
@@ -12,7 +13,15 @@ from hypothesis import strategies as st
 
 from spark_mjoin.config import SourceOptions
 from spark_mjoin.driver.loading import load
-from spark_mjoin.driver.staging import Expected, choose, least_bytes, obstacle, settings_of, width
+from spark_mjoin.driver.staging import (
+    Expected,
+    choose,
+    least_bytes,
+    obstacle,
+    of_stages_and_cube,
+    settings_of,
+    width,
+)
 from spark_mjoin.errors import OptionError
 from spark_mjoin.model import JoinSpec, Settings
 from spark_mjoin.query.stages import can_run, classes_of, staged
@@ -118,7 +127,12 @@ def test_one_task_where_it_has_less_to_do() -> None:
     assert choose(spec, settings(), expected).tree is not None
     assert choose(spec, Settings(partitions=1), expected).reason == "there is one partition"
     inflating = Expected(spec, (1000.0,) * 3, {(0, 1): 0.5, (1, 2): 0.5})
-    assert "one task has less to do" in choose(spec, settings(), inflating).reason
+    of_stages, _ = of_stages_and_cube(spec, settings(), inflating)
+    assert of_stages.rejected == "one task has less to do than each of several"
+    promising = replace(spec, inputs=(replace(spec.inputs[0], unique=(0,)), *spec.inputs[1:]))
+    assert choose(promising, settings(), replace(inflating, spec=promising)).reason == (
+        "one task has less to do than each of several, and inputs make key promises"
+    )
 
 
 def test_the_option_decides() -> None:

@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 import spark_mjoin
+from tests.jar.cube_scenarios import CUBES
 from tests.jar.engine_scenarios import ENGINE
 from tests.jar.fault_scenarios import FAULTS
 from tests.jar.oracle_scenarios import ORACLES
@@ -68,7 +69,7 @@ def main(mode: str, root: Path, names: list[str]) -> None:
         directory.mkdir()
         started = time.monotonic()
         try:
-            (SCENARIOS | STREAMS | TABLES | ENGINE | ORACLES | FAULTS | STAGES)[name].run(spark, directory)
+            (SCENARIOS | STREAMS | TABLES | ENGINE | ORACLES | FAULTS | STAGES | CUBES)[name].run(spark, directory)
             outcome[name] = None
         except Exception:  # noqa: BLE001 - the parent shows it
             outcome[name] = traceback.format_exc()

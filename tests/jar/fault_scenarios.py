@@ -15,6 +15,7 @@ from pyspark.sql import functions as F
 import spark_mjoin
 from tests.jar.scenarios import Scenario, rest, scenario, wait_for_executors
 from tests.jar.stream_scenarios import StreamJoin, failure_of
+from tests.spark.joins import CHAIN
 
 FAULTS: dict[str, Scenario] = {}
 on_a_cluster = scenario("one-slot", of=FAULTS)
@@ -58,6 +59,22 @@ def oracle_tasks_workers_and_executors_die(spark: Any, root: Path) -> None:
         assert join.collect(spark, join.load(spark)) == join.expected()
     again = {stage["stageId"] for stage in since(first) if stage["attemptId"] > 0}
     assert len(again) >= 2, "stages were run again, those that made the shuffle files too"
+
+
+@on_a_cluster
+def oracle_cells_of_a_cube_die(spark: Any, root: Path) -> None:
+    """Copies of a row are sent again, and meet those that have been joined before."""
+    wait_for_executors(2)
+    options = {"maxFilesPerTrigger": "1", "stateLocation": "", "partitions": "4", "plan": "cube(k1=2, k2=2)"}
+    join = StreamJoin(root, CHAIN, options=options | CRAMPED)
+    join.fill(files=4, rows=30)
+    faults = [
+        {"when": "before", "file": "rows-0*1-1-", "what": "raise"},
+        {"when": "after", "file": "version-0*2[.]", "what": "worker"},
+        {"when": "before", "file": "version-0*3[.]", "what": "executor"},
+    ]
+    with struck(faults):
+        assert join.collect(spark, join.load(spark)) == join.expected()
 
 
 class Once:

@@ -19,13 +19,14 @@ from hypothesis import strategies as st
 
 import spark_mjoin
 from spark_mjoin.errors import QueryError
+from tests.doors.test_stages import spec_of
 from tests.examples import FACTOR
 from tests.harness import Rows, duckdb_join, rows
 from tests.jar.scenarios import CLASSIC, Scenario, scenario
 from tests.jar.stream_scenarios import StreamJoin
 from tests.oracle.cases import Case, cases
 from tests.oracle.promises import PromiseCase, promise_cases
-from tests.oracle.windows import Given, WindowCase, window_cases
+from tests.oracle.windows import CHAIN, Given, WindowCase, window_cases
 
 ORACLES: dict[str, Scenario] = {}
 on_classic = scenario(*CLASSIC, of=ORACLES)
@@ -38,6 +39,7 @@ HOW = st.fixed_dictionaries(  # what results do not depend on
         "flush": st.sampled_from(["adaptive", "random", "largest"]),
     }
 )
+IN_A_CUBE: Any = {"partitions": 4, "plan": "cube"}
 IN_TIME = st.tuples(st.just("time"), st.sampled_from([1, 2, 3, 5, 10, 30]))
 IN_ROWS = st.tuples(st.just("rows"), st.sampled_from([1, 2, 3]))
 
@@ -98,6 +100,10 @@ def restarts(draw: st.DrawFn, splits: bool) -> dict[int, str]:
     return {draw(st.integers(0, 3)): draw(st.sampled_from("123")) if splits else "1" for _ in range(number)}
 
 
+def is_for_cubes(case: Case) -> bool:
+    return spec_of(case).star_class is None
+
+
 def answer(case: Case) -> Rows:
     return rows(duckdb_join(case.query, {alias: case.table(alias) for alias in case.scripts}))
 
@@ -107,7 +113,9 @@ def streams_oracle_of_tables(spark: Any, root: Path) -> None:
     def check(case: Case) -> None:
         # In one piece: of a table of several, Spark takes no rows behind an empty piece.
         inputs = {alias: spark.createDataFrame(case.table(alias).combine_chunks()) for alias in case.scripts}
-        joined = spark_mjoin.join(inputs, case.query, partitions=case.partitions)
+        joined = spark_mjoin.join(
+            inputs, case.query, **(IN_A_CUBE if is_for_cubes(case) else {"partitions": case.partitions})
+        )
         assert rows(joined.toArrow()) == answer(case)
 
     spark.conf.set("spark.sql.timestampType", "TIMESTAMP_NTZ")  # what timestamps without a zone are, in Arrow's tables
@@ -123,7 +131,11 @@ def streams_oracle(spark: Any, root: Path) -> None:
 
     def check(case: Case, memory: str, more: dict[str, str], data: Any) -> None:
         options = {"partitions": str(case.partitions), "memory": memory, **more}
-        again = {} if memory else data.draw(restarts(case.star))  # other partitions need a state without disk work
+        cube = is_for_cubes(case) and data.draw(st.booleans())
+        if cube:
+            options |= {"plan": "cube", "partitions": data.draw(st.sampled_from("2346"))}
+        event("cube" if cube else "star" if case.star else "one task")
+        again = {} if memory and not cube else data.draw(restarts(case.star or cube))
         assert running.collected(case.scripts, case.query, options, again) == answer(case)
 
     tried(20, check, cases(most_inputs=4), MEMORY, HOW, st.data())
@@ -155,7 +167,10 @@ def streams_oracle_of_windows(spark: Any, root: Path) -> None:
     running = Running(spark, root, itertools.count())
 
     def check(case: WindowCase, memory: str) -> None:
-        found = running.collected(case.scripts(), case.query(), {**case.options(), "memory": memory}, {})
+        given = {**case.options(), "memory": memory}
+        if case.shape == CHAIN and len(case.inputs) > 2:
+            given |= {name: str(value) for name, value in IN_A_CUBE.items()}
+        found = running.collected(case.scripts(), case.query(), given, {})
         assert numbers(found, len(case.inputs)) == case.results()
 
     tried(15, check, window_cases(windows=IN_TIME), MEMORY)

@@ -63,7 +63,7 @@ def filled(join: StreamJoin, aliases: str, files: int, size: int, values: int = 
 @on_both
 def stages_of_a_chain(spark: Any, root: Path) -> None:
     """Each stage is an operator of its own, with a name that says which it is."""
-    join = StreamJoin(root, query=CHAIN, options=LIMITED).fill(files=3)
+    join = StreamJoin(root, query=CHAIN, options={**LIMITED, "plan": "((a b) c)"}).fill(files=3)
     writer = join.load(spark).writeStream.format("parquet").option("path", str(root / "sink"))
     query = join.start_with(writer)
     query.awaitTermination()

@@ -12,6 +12,7 @@ import spark_mjoin
 from spark_mjoin.doors import shim
 from spark_mjoin.errors import JarError
 from tests.examples import FACTOR
+from tests.jar.cube_scenarios import CUBES
 from tests.jar.engine_scenarios import ENGINE
 from tests.jar.fault_scenarios import FAULTS as ON_A_CLUSTER
 from tests.jar.oracle_scenarios import ORACLES
@@ -27,7 +28,7 @@ ALL = {
     "format": SCENARIOS,
     "streams": STREAMS,
     "tables": TABLES | ENGINE,
-    "stages": STAGES,
+    "stages": STAGES | CUBES,
     "oracle": ORACLES,
     "faults": ON_A_CLUSTER,
 }  # each in a session of its own
