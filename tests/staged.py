@@ -1,5 +1,6 @@
 """Joins in stages, or as a cube, without Spark: planners and tasks of every stage, and what a shuffle does between."""
 
+import json
 import random
 import uuid
 from collections.abc import Mapping, Sequence
@@ -78,26 +79,22 @@ class StagedJoin:
         self.planners = [NodePlanner(Joining(stage.spec, settings)) for stage, settings in pairs]
 
     def point(self, stage: int, version: int, **more: Any) -> dict[str, Any]:
-        return {"state": str(self.root / "state" / str(stage)), "queryId": "some-query", "version": version, **more}
+        operator = len(self.stages) - 1 - stage  # Spark counts from the last one
+        return {"state": str(self.root / "state" / str(operator)), "queryId": "some-query", "version": version, **more}
 
     def batch(self, arriving: Arriving, fault: str = OK, until: int = 0) -> Rows:
         """One micro-batch. A crash comes after stage `until` has run, or while it runs."""
         if fault in (CRASH, TORN):
-            self._run(arriving, until % len(self.stages), fault == TORN)
+            self.run(arriving, until % len(self.stages), fault == TORN)
             self.restart()
         for _ in range(2 if fault == TWICE else 1):
-            produced = self._run(arriving, len(self.stages) - 1)
+            produced = self.run(arriving, len(self.stages) - 1)
         self.version += 1
         return rows(pa.Table.from_batches(produced)) if produced else Rows()
 
-    def _run(self, arriving: Arriving, until: int, torn: bool = False) -> list[pa.RecordBatch]:
+    def run(self, arriving: Arriving, until: int, torn: bool = False) -> list[pa.RecordBatch]:
         """The results of a stage, after all those that it needs; torn: its tasks are cut off."""
-        has_data = bool(arriving)
-        tasks = [
-            [p.task for p in planner.partitions(
-                self.point(n, self.version), self.point(n, self.version + 1, arriving=has_data))]
-            for n, planner in enumerate(self.planners)
-        ]  # fmt: skip
+        tasks = self.plan(bool(arriving))
         sent: dict[tuple[int, int], list[pa.RecordBatch]] = {}
         for number, stage in enumerate(self.stages[: until + 1]):
             parcels = []
@@ -116,12 +113,25 @@ class StagedJoin:
                 next_, member = stage.onward
                 sent[stage.onward] = self._sent(next_, member, results)
                 if stage.spec.windowed:
-                    said = [floor.parcels(member, self.settings[next_].partitions) for floor in floors]
+                    said = [floor.parcels(member, self.routing(next_).partitions) for floor in floors]
                     sent[stage.onward] += [one.slice(at, 1) for one in said for at in range(one.num_rows)]
         return results
 
+    def plan(self, arriving: bool = True) -> list[list[Any]]:
+        """The tasks of each stage in the next batch. Later stages are planned first."""
+        tasks = []
+        for number, planner in reversed(list(enumerate(self.planners))):
+            after = self.point(number, self.version + 1, arriving=arriving)
+            tasks.append([p.task for p in planner.partitions(self.point(number, self.version), after)])
+        return tasks[::-1]
+
+    def routing(self, number: int) -> Routing:
+        """How the rows of the batch that was planned last are divided among the tasks of a stage."""
+        said = self.planners[number].latestOffset({"places": True}, ReadAllAvailable())
+        return Routing.from_json(json.loads(said["routing"]))
+
     def _sent(self, number: int, member: int, batches: Sequence[pa.RecordBatch]) -> list[pa.RecordBatch]:
-        spec, routing = self.stages[number].spec, Routing.wanted(self.settings[number])
+        spec, routing = self.stages[number].spec, self.routing(number)
         whole = spec.inputs[member].promises_by_order(self.settings[number].verify)
         return list(Sender(spec, member, routing, whole).parcels(batches))
 

@@ -1,7 +1,7 @@
 """The driver's side of a join that Spark runs as a stateful operator: `spark_mjoin.join`.
 
     the jar's node ──partitions(v, v + 1)──> the plan of the batch, recorded once ──> one task per partition
-                   ──latestOffset(places)──> the executor of each task
+                   ──latestOffset(places)──> the executor of each task, and how rows are divided among them
                    ──latestOffset(v + 1)───> whether there is something to do without new rows
                    ──reportLatestOffset────> metrics
 
@@ -41,7 +41,7 @@ from spark_mjoin.model import JoinSpec, Settings
 from spark_mjoin.state import checked_json
 from spark_mjoin.state.directory import Directory
 from spark_mjoin.state.layouts import EVEN
-from spark_mjoin.state.routing import Routing
+from spark_mjoin.state.routing import ALONE, Routing
 
 KEPT_PLANS = 4  # of the newest versions: no batch before them is run again
 _PLAN = re.compile(r"plan-(\d{12})\.json")
@@ -76,6 +76,7 @@ class NodePlanner(_PlansAlone, SupportsTriggerAvailableNow):
         self._name = "mjoin"  # of the query's directory
         self._places = places.Places()
         self._at: list[str] = []  # the executors of the tasks that were planned last
+        self._routing = ALONE  # of these
 
     def partitions(self, start: Offset, end: Offset) -> Sequence[InputPartition]:
         """The tasks of a batch. start, end: where the node's state is, and the versions before and after."""
@@ -88,10 +89,10 @@ class NodePlanner(_PlansAlone, SupportsTriggerAvailableNow):
                 after = None
             if after is None:
                 after = self._planned(session, begin, end.get("arriving", True))
-            wanted = Routing.wanted(session.settings)
-            if not after.plan.routing.divides_as(wanted):
+            self._routing, wanted = after.plan.routing, Routing.wanted(session.settings)
+            if not self._routing.divides_as(wanted):
                 raise StateError(
-                    f"batch {start['version']} was planned with {_asked_for(after.plan.routing)} and was not finished. "
+                    f"batch {start['version']} was planned with {_asked_for(self._routing)} and was not finished. "
                     f"Start the query with that once, and change it to {_asked_for(wanted)} then"
                 )
             tasks = session.tasks(begin, after)
@@ -109,9 +110,11 @@ class NodePlanner(_PlansAlone, SupportsTriggerAvailableNow):
         self._at = self._places.assign(end.get("executors", {}), sizes)
 
     def latestOffset(self, start: Offset, limit: ReadLimit) -> Offset:
-        """Whether there is something to do at a version, though nothing arrives; or where the tasks run."""
+        """Whether there is something to do at a version, though nothing arrives; or where the tasks run, and how the
+        rows of their batch are divided.
+        """
         if "places" in start:
-            return {"places": self._at}
+            return {"places": self._at, "routing": worker.text_of(self._routing)}
         with self._secrets.kept():
             session = self._serving(start)
             at = self._recorded(session, start["version"])

@@ -20,6 +20,7 @@ The functions that run in Spark's workers are made here and import the engine on
 from __future__ import annotations
 
 import logging
+import uuid
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import reduce
@@ -46,7 +47,7 @@ from spark_mjoin.state.routing import Routing
 log = logging.getLogger(__name__)
 
 PARCELS = "target INT, input TINYINT, rows BINARY"  # `engine.exchange.PARCELS`, to Spark
-NODE = "mjoin_join_"  # by this name of its function the jar knows the join; the partitions follow, and its stage
+NODE = "mjoin_join_"  # by this name of its function the jar knows the join: partitions, token and stage follow
 UNKNOWN_BYTES = 1e18  # Spark's planner takes what it knows nothing about for larger than that
 
 Function = Callable[[Iterable[pa.RecordBatch]], Iterator[pa.RecordBatch]]
@@ -105,11 +106,12 @@ class StagedJoin:
 
     def dataframe(self) -> DataFrame:
         sent: dict[tuple[int, int], DataFrame] = {}  # results of stages, by the stage and the member that they are for
+        tokens = [uuid.uuid4().hex for _ in self.stages]
         for number, (stage, settings) in enumerate(zip(self.stages, self.settings, strict=True)):
             parcels = [
                 sent[number, member]
                 if (number, member) in sent
-                else _sent(stage.spec, member, settings, self.inputs[leaves[0]])
+                else _sent(self._target(number, member, tokens), settings, self.inputs[leaves[0]])
                 for member, leaves in enumerate(stage.leaves)
             ]
             if number == 0 and self.is_streaming and settings.memory_bytes is not None:
@@ -117,23 +119,25 @@ class StagedJoin:
             divided = reduce(lambda some, more: some.unionAll(more), parcels)
             divided = divided.repartitionById(settings.partitions, "target")
             if stage.onward is not None:
-                sent[stage.onward] = divided.mapInArrow(self._joining(number), PARCELS)
+                sent[stage.onward] = divided.mapInArrow(self._joining(number, tokens), PARCELS)
         schema = from_arrow_schema(self.spec.schema, prefer_timestamp_ntz=True)
-        return divided.mapInArrow(self._joining(len(self.stages) - 1), schema)
+        return divided.mapInArrow(self._joining(len(self.stages) - 1, tokens), schema)
 
-    def _joining(self, number: int) -> Function:
+    def _target(self, number: int, member: int, tokens: Sequence[str]) -> worker.Target:
+        """A member of a stage. Of streams the jar says with each batch how its rows are divided."""
+        routing = None if self.is_streaming else Routing.wanted(self.settings[number])
+        return worker.Target(self.stages[number].spec, member, tokens[number], routing)
+
+    def _joining(self, number: int, tokens: Sequence[str]) -> Function:
         """The function that joins what comes to one partition of a stage. The jar makes a stateful operator of it."""
         stage, settings = self.stages[number], self.settings[number]
         tasks = None if self.is_streaming else batch_tasks(stage.spec, settings, Brought(stage.spec))
-        onward = None
-        if stage.onward is not None:
-            next_, member = stage.onward
-            onward = worker.Onward(self.stages[next_].spec, member, self.settings[next_].partitions)
+        onward = None if stage.onward is None else self._target(*stage.onward, tokens)
 
         def join(parcels: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
             yield from worker.join(parcels, tasks, onward)
 
-        join.__name__ = f"{NODE}{settings.partitions}"
+        join.__name__ = f"{NODE}{settings.partitions}_{tokens[number]}"
         if len(self.stages) > 1:
             join.__name__ += f" {render(stage.tree, [i.alias for i in self.spec.inputs])}"
         if self.is_streaming:
@@ -153,14 +157,13 @@ def expected_of_inputs(given: Expected, uses: Sequence[tuple[str, str]]) -> Expe
     )
 
 
-def _sent(spec: JoinSpec, input: int, settings: Settings, frame: DataFrame) -> DataFrame:
+def _sent(target: worker.Target, settings: Settings, frame: DataFrame) -> DataFrame:
     """The rows of an input as parcels, divided among partitions."""
-    routing, names = Routing.wanted(settings), frame.columns
-    whole = spec.inputs[input].promises_by_order(settings.verify)
+    names, whole = frame.columns, target.spec.inputs[target.member].promises_by_order(settings.verify)
 
     def mjoin_send(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:  # the jar knows it by its name
         named = (batch.rename_columns(names) for batch in batches)
-        yield from worker.send(spec, input, routing, whole, named)
+        yield from worker.send(target, named, whole)
 
     plain = frame.toDF(*[f"c{number}" for number in range(len(names))])  # mapInArrow takes dots in names for fields
     return plain.mapInArrow(mjoin_send, PARCELS)

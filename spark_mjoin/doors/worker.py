@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import atexit
 import gc
+import json
 import os
 import pickle
 import shutil
@@ -17,7 +18,7 @@ import uuid
 from collections.abc import Generator, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
-from functools import cache
+from functools import cache, lru_cache
 from itertools import chain
 from pathlib import Path
 from tempfile import gettempdir
@@ -25,6 +26,7 @@ from typing import TYPE_CHECKING
 
 import pyarrow as pa
 from pyspark.accumulators import AccumulatorParam, _deserialize_accumulator
+from pyspark.taskcontext import TaskContext
 
 from spark_mjoin import metrics
 from spark_mjoin.errors import JarError
@@ -40,8 +42,13 @@ if TYPE_CHECKING:
 
 SENT_AHEAD_BYTES = 4 << 20  # of results that Spark has not read yet
 TASK = -1  # the input of a parcel that is none, but has the task
+ROUTING = "mjoin.routing."  # a local property of tasks, from jvm-shim/src/sparkmjoin/Routing.java; a token follows
 COMMITTING = "commitTimeMs"  # Spark's name for the time in which stateful operators commit
 TASK_REPORT = -77001  # the number of the accumulator that jvm-shim/src/sparkmjoin/TaskReports.java listens to
+WITHOUT_JAR = (
+    "the join was planned without the jar: it was added to another session, or a rule of Spark's optimizer "
+    "has replaced the join. Call spark_mjoin.join in the session that starts the query"
+)
 
 
 def run(task: PartitionTask) -> Iterator[pa.RecordBatch]:
@@ -52,28 +59,47 @@ def run(task: PartitionTask) -> Iterator[pa.RecordBatch]:
         yield from _run(task, AllRows.of(task))
 
 
-def send(
-    spec: JoinSpec, input: int, routing: Routing, whole: bool, batches: Iterable[pa.RecordBatch]
-) -> Iterator[pa.RecordBatch]:
-    """Rows of an input as parcels for the partitions of a join."""
+@dataclass(frozen=True)
+class Target:
+    """The member of a join that rows go to: rows of an input, or results of an earlier stage."""
+
+    spec: JoinSpec  # of the join
+    member: int
+    token: str  # of the join, by which the jar says how the rows of a batch are divided
+    routing: Routing | None = None  # where there is no jar
+
+    def in_batch(self) -> Routing:
+        """How rows are divided in the batch of this task."""
+        task = TaskContext.get()
+        said = None if task is None else task.getLocalProperty(ROUTING + self.token)
+        if said is not None:
+            return _routing_of(said)
+        if self.routing is None:
+            raise JarError(WITHOUT_JAR)
+        return self.routing
+
+
+def text_of(routing: Routing) -> str:
+    """A routing, for those who send rows. To them it is the same since whenever it is in use."""
+    return json.dumps(Routing(routing.partitions, layout=routing.layout).to_json(), separators=(",", ":"))
+
+
+@lru_cache
+def _routing_of(text: str) -> Routing:
+    return Routing.from_json(json.loads(text))
+
+
+def send(target: Target, batches: Iterable[pa.RecordBatch], whole: bool = False) -> Iterator[pa.RecordBatch]:
+    """Rows as parcels for the partitions of a join; whole: every partition gets all rows."""
     from spark_mjoin.engine.exchange import Sender
 
     tune_connections()
-    yield from Sender(spec, input, routing, whole).parcels(batches)
+    yield from Sender(target.spec, target.member, target.in_batch(), whole).parcels(batches)
     freeze_gc()
 
 
-@dataclass(frozen=True)
-class Onward:
-    """Where the results of a stage go."""
-
-    spec: JoinSpec  # of the next stage
-    member: int  # of it
-    partitions: int
-
-
 def join(
-    parcels: Iterable[pa.RecordBatch], tasks: Sequence[PartitionTask] | None, onward: Onward | None = None
+    parcels: Iterable[pa.RecordBatch], tasks: Sequence[PartitionTask] | None, onward: Target | None = None
 ) -> Iterator[pa.RecordBatch]:
     """The results of a task that parcels come to. Without tasks the jar sends it first, in place of a parcel.
 
@@ -96,9 +122,9 @@ def join(
         if onward is None:
             yield from results
         else:
-            yield from send(onward.spec, onward.member, Routing(onward.partitions), False, results)
+            yield from send(onward, results)
             if tasks is None and task.spec.windowed:
-                yield Floor(results.ended.floor).parcels(onward.member, onward.partitions)
+                yield Floor(results.ended.floor).parcels(onward.member, onward.in_batch().partitions)
     if tasks is None:
         report_to_jar(task, {COMMITTING: round(1000 * results.ended.committing)})
 
@@ -139,10 +165,7 @@ def _sent_by_jar(parcels: Iterator[pa.RecordBatch]) -> tuple[PartitionTask, Iter
     """The task, and the parcels that come behind it."""
     first = next(parcels, None)
     if first is None or first.column("input")[0].as_py() != TASK:
-        raise JarError(
-            "the join was planned without the jar: it was added to another session, or a rule of Spark's optimizer "
-            "has replaced the join. Call spark_mjoin.join in the session that starts the query"
-        )
+        raise JarError(WITHOUT_JAR)
     partition = pickle.loads(first.column("rows")[0].as_py())
     task: PartitionTask = partition.task
     return task, chain([first.slice(1)], parcels)

@@ -53,6 +53,7 @@ public final class JoinExec extends StreamingGlobalLimitExec {
 
   private final JoinFunction function;
   private transient JoinRDD running; // null before the execution
+  private transient Routing onward; // of the results, if this is not the last stage; known from the execution on
 
   /** For Spark too, which copies nodes by their constructors. */
   public JoinExec(
@@ -240,23 +241,30 @@ public final class JoinExec extends StreamingGlobalLimitExec {
     return StackWalker.getInstance().walk(all -> all.anyMatch(frame -> frame.getMethodName().equals(END_OF_BATCH)));
   }
 
+  /** How the results are divided, where they go to another stage. That one says it before it executes this node. */
+  void sendBy(Routing routing) {
+    onward = routing.after(onward);
+  }
+
   @Override
   public RDD<ColumnarBatch> doExecuteColumnar() {
     StatefulOperatorStateInfo info = getStateInfo();
     RunningJoin join = RunningJoin.of(info, function.udf().func(), sparkContext());
-    RDD<InternalRow> input = child().execute();
     byte[][] plans = join.plan(info.storeVersion(), hasNewData());
     if (plans.length != function.partitions()) {
       throw new IllegalStateException(
           "the join has " + function.partitions() + " partitions, and was planned for " + plans.length);
     }
+    RunningJoin.Arrangement arranged = join.arrangement();
+    new Routing(function.token(), arranged.routing()).tell(child());
+    RDD<InternalRow> input = child().execute();
     CollectionAccumulator<long[]> ended = new CollectionAccumulator<>();
     sparkContext().register(ended);
     running =
         new JoinRDD(
             input,
             plans,
-            join.places(),
+            arranged.places(),
             new JoinRDD.Task(
                 info,
                 function.udf().func(),
@@ -266,6 +274,7 @@ public final class JoinExec extends StreamingGlobalLimitExec {
                 (StructType) function.udf().dataType(),
                 ArrowWorker.Settings.of(conf(), function.udf().func(), session()),
                 conf().stateStoreCommitValidationEnabled(),
+                onward,
                 join.reports(),
                 ended,
                 JoinMetrics.counted(CollectionConverters.asJava(metrics())),

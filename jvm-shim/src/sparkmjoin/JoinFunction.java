@@ -6,7 +6,8 @@ import org.apache.spark.sql.catalyst.expressions.PythonUDF;
 import scala.collection.immutable.Seq;
 
 /**
- * The Python function of a join, its name among operators, its number of partitions, its columns. A node above may send
- * it to tasks.
+ * The Python function of a join, its name among operators, its number of partitions, the token by which those that send
+ * rows to it know it, its columns. A node above may send it to tasks.
  */
-record JoinFunction(String name, int partitions, PythonUDF udf, Seq<Attribute> output) implements Serializable {}
+record JoinFunction(String name, int partitions, String token, PythonUDF udf, Seq<Attribute> output)
+    implements Serializable {}

@@ -63,6 +63,7 @@ final class JoinRDD extends RDD<ColumnarBatch> {
       StructType output,
       ArrowWorker.Settings settings,
       boolean validated,
+      Routing onward, // null where the results go to no other stage
       CollectionAccumulator<byte[]> reports,
       CollectionAccumulator<long[]> ended,
       HashMap<String, SQLMetric> metrics,
@@ -129,6 +130,9 @@ final class JoinRDD extends RDD<ColumnarBatch> {
     Iterator<InternalRow> rows = first(slot).concat(() -> input(slot, context));
     Map<String, String> environment = new HashMap<>(task.function().envVars());
     environment.put("MJOIN_WORKER", task.pool() + "-" + slot.index());
+    if (task.onward() != null) {
+      task.onward().pass();
+    }
     Results results =
         new Results(
             slot.index(),

@@ -16,15 +16,16 @@ import scala.jdk.javaapi.CollectionConverters;
 
 /**
  * Plans a streaming {@code mapInArrow} as {@link JoinExec} if its Python function is named {@code
- * mjoin_join_<partitions>}, with its stage behind that where there are several, and its input is parcels; as {@link
- * SendExec} if it is named {@code mjoin_send} and its output is.
+ * mjoin_join_<partitions>_<token>}, with its stage behind that where there are several, and its input is parcels; as
+ * {@link SendExec} if it is named {@code mjoin_send} and its output is. The token is another one for each join that is
+ * made. So the operator, which a checkpoint knows by its name, is named after the stage alone.
  *
  * <p>Python has no other way to say to the planner which function is meant. A query that is not streaming keeps its
  * {@code mapInArrow}.
  */
 final class JoinStrategy extends SparkStrategy {
   private static final String SEND = "mjoin_send";
-  private static final Pattern MARK = Pattern.compile("mjoin_join_([1-9]\\d{0,8})( .+)?", Pattern.DOTALL);
+  private static final Pattern MARK = Pattern.compile("mjoin_join_([1-9]\\d{0,8})_([0-9a-f]+)( .+)?", Pattern.DOTALL);
 
   /** In the active session, once. Streaming queries take over the strategies that their session has at their start. */
   static void install() {
@@ -50,8 +51,9 @@ final class JoinStrategy extends SparkStrategy {
       }
       Matcher mark = MARK.matcher(udf.name());
       if (mark.matches() && NodeProvider.PARCELS.sameType(map.child().schema())) {
-        String name = mark.group(2) == null ? "mjoin" : "mjoin" + mark.group(2);
-        JoinFunction function = new JoinFunction(name, Integer.parseInt(mark.group(1)), udf, map.output());
+        String name = mark.group(3) == null ? "mjoin" : "mjoin" + mark.group(3);
+        int partitions = Integer.parseInt(mark.group(1));
+        JoinFunction function = new JoinFunction(name, partitions, mark.group(2), udf, map.output());
         return Seqs.of(new JoinExec(0L, planLater(map.child()), Option.empty(), Option.empty(), function));
       }
     }

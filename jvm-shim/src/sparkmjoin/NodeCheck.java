@@ -5,8 +5,12 @@ import java.lang.reflect.Modifier;
 import java.util.ArrayList;
 import java.util.List;
 import java.util.Map;
+import java.util.Properties;
+import org.apache.spark.TaskContext;
 import org.apache.spark.sql.catalyst.expressions.Expression;
 import org.apache.spark.sql.execution.SparkPlan;
+import org.apache.spark.sql.execution.exchange.Exchange;
+import org.apache.spark.sql.execution.exchange.ReusedExchangeExec;
 import org.apache.spark.sql.execution.python.MapInArrowExec;
 import org.apache.spark.sql.execution.streaming.operators.stateful.StatefulOperatorStateInfo;
 import org.apache.spark.sql.execution.streaming.operators.stateful.StreamingGlobalLimitExec;
@@ -55,6 +59,8 @@ final class NodeCheck {
         StatefulOperatorStateInfo.class,
         String.class, java.util.UUID.class, long.class, long.class, int.class, option, option);
     need(missing, StateOperatorProgress.class, Map.class, "customMetrics");
+    need(missing, TaskContext.class, Properties.class, "getLocalProperties");
+    need(missing, ReusedExchangeExec.class, Exchange.class, "child");
     need(
         missing,
         MicroBatchExecution.class,

@@ -181,13 +181,19 @@ final class RunningJoin {
     return words;
   }
 
-  /** Places of the partitions in the batch that was planned last, in Spark's spelling; none to say where. */
-  synchronized Map<Integer, String> places() {
+  /**
+   * Of the batch that was planned last: places of the partitions, in Spark's spelling, or none to say where; and how
+   * rows are divided among them, as workers read it.
+   */
+  record Arrangement(Map<Integer, String> places, String routing) {}
+
+  synchronized Arrangement arrangement() {
     String asked = json(Map.of("places", true));
     String said = answer(() -> planner.latestOffset(new Point(asked), ReadLimit.allAvailable()));
     Map<Integer, String> places = new HashMap<>();
-    parsed(said).path("places").forEach(place -> places.put(places.size(), place.asText()));
-    return places;
+    JsonNode answered = parsed(said);
+    answered.path("places").forEach(place -> places.put(places.size(), place.asText()));
+    return new Arrangement(places, answered.required("routing").asText());
   }
 
   /** What the names of the worker pools begin with. */

@@ -28,6 +28,8 @@ import scala.runtime.AbstractFunction1;
  * {@link ArrowWorker}.
  */
 public final class SendExec extends MapInArrowExec {
+  private transient Routing routing; // null before the execution
+
   /** For Spark too, which copies nodes by their constructors. */
   public SendExec(
       Expression func, Seq<Attribute> output, SparkPlan child, boolean isBarrier, Option<ResourceProfile> profile) {
@@ -50,6 +52,11 @@ public final class SendExec extends MapInArrowExec {
     return "MJoinSend";
   }
 
+  /** How the rows are divided. The join says it before this node is executed. */
+  void sendBy(Routing divided) {
+    routing = divided.after(routing);
+  }
+
   @Override
   public RDD<InternalRow> doExecute() {
     PythonUDF udf = (PythonUDF) func();
@@ -60,6 +67,7 @@ public final class SendExec extends MapInArrowExec {
             child().schema(),
             (StructType) udf.dataType(),
             ArrowWorker.Settings.of(conf(), udf.func(), session()),
+            routing,
             pythonMetrics());
     return child().execute().mapPartitions(sending, false, ClassTag$.MODULE$.apply(InternalRow.class));
   }
@@ -72,6 +80,7 @@ public final class SendExec extends MapInArrowExec {
     private final StructType input;
     private final StructType output;
     private final ArrowWorker.Settings settings;
+    private final Routing routing;
     private final Map<String, SQLMetric> sizes;
 
     Sending(
@@ -80,17 +89,22 @@ public final class SendExec extends MapInArrowExec {
         StructType input,
         StructType output,
         ArrowWorker.Settings settings,
+        Routing routing,
         Map<String, SQLMetric> sizes) {
       this.function = function;
       this.resultId = resultId;
       this.input = input;
       this.output = output;
       this.settings = settings;
+      this.routing = routing;
       this.sizes = sizes;
     }
 
     @Override
     public Iterator<InternalRow> apply(Iterator<InternalRow> rows) {
+      if (routing != null) { // a worker that needs it misses it
+        routing.pass();
+      }
       return new Parcels(
           ArrowWorker.run(function, resultId, rows, input, output, settings, sizes),
           UnsafeProjection$.MODULE$.create(output));

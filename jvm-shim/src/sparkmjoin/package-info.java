@@ -7,9 +7,9 @@
  *
  * <p>For {@code spark_mjoin.join}: a join of any streams is a stateful operator of the query. {@link
  * sparkmjoin.NodeProvider} gives a session the strategy that plans it ({@link sparkmjoin.JoinStrategy}), {@link
- * sparkmjoin.JoinExec} is the operator, {@link sparkmjoin.SendExec} sends it the rows of its inputs, {@link
- * sparkmjoin.RunningJoin} is what lasts on the driver from batch to batch, {@link sparkmjoin.JoinRDD} has the tasks,
- * and {@link sparkmjoin.RestartStream} asks for a batch after a restart.
+ * sparkmjoin.JoinExec} is the operator, {@link sparkmjoin.SendExec} sends it the rows of its inputs as {@link
+ * sparkmjoin.Routing} says, {@link sparkmjoin.RunningJoin} is what lasts on the driver from batch to batch, {@link
+ * sparkmjoin.JoinRDD} has the tasks, and {@link sparkmjoin.RestartStream} asks for a batch after a restart.
  *
  * <p>Both have a Python process beside the driver that plans ({@link sparkmjoin.Planner}), and workers of their own for
  * their partitions ({@link sparkmjoin.Workers}, {@link sparkmjoin.ArrowWorker}).
