@@ -84,13 +84,13 @@ class NodePlanner(_PlansAlone, SupportsTriggerAvailableNow):
             session = self._serving(start)
             begin = self._point(session, start["version"])
             after = self._recorded(session, end["version"])
-            if after is not None and _is_void(session, begin, after):
+            if after is not None and _is_void(session, after):
                 Directory(session.location(after)).delete(_plan_name(after.version))
                 after = None
             if after is None:
                 after = self._planned(session, begin, end.get("arriving", True))
             self._routing, wanted = after.plan.routing, Routing.wanted(session.settings)
-            if not self._routing.divides_as(wanted):
+            if self._routing.partitions != wanted.partitions:  # Spark has made as many tasks as are wanted
                 raise StateError(
                     f"batch {start['version']} was planned with {_asked_for(self._routing)} and was not finished. "
                     f"Start the query with that once, and change it to {_asked_for(wanted)} then"
@@ -188,15 +188,15 @@ class NodePlanner(_PlansAlone, SupportsTriggerAvailableNow):
         """Nothing to do: the planner holds nothing."""
 
 
-def _is_void(session: Session, begin: Point, after: Point) -> bool:
-    """Whether a plan divides the state otherwise than is wanted, and nothing has followed it.
+def _is_void(session: Session, after: Point) -> bool:
+    """Whether a plan has another number of partitions than is wanted, and no task has committed what it leads to.
 
-    Then another stage has refused that number before anything ran, and this one must not insist on it.
+    Then nothing was emitted. An earlier stage is planned after this one: where it has refused that number, this one
+    must not insist on it. With the number that is wanted any plan can run, however it divides the rows.
     """
-    routing = after.plan.routing
-    if routing == begin.plan.routing or routing.divides_as(Routing.wanted(session.settings)):
+    if after.plan.routing.partitions == session.settings.partitions:
         return False
-    return not any(store.directory.names() for store in session.committed(after).stores)
+    return all(manifest.version < after.version for manifest in session.committed(after).found)
 
 
 def _asked_for(routing: Routing) -> str:

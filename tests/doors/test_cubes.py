@@ -171,20 +171,22 @@ def test_another_cube_takes_over_what_is_pending_on_disk(tmp_path: Path) -> None
     assert found == rows(duckdb_join(CHAIN, {alias: pa.concat_tables(tables) for alias, tables in scripts.items()}))
 
 
-def test_a_batch_that_was_planned_for_other_cells_is_refused_until_it_has_run(tmp_path: Path) -> None:
+def test_a_batch_that_was_planned_for_other_cells_runs_as_planned_if_there_are_as_many(tmp_path: Path) -> None:
     scripts = spilled(10)
     join = cube_of(tmp_path, scripts)
     arriving = batches_of(scripts)
     found = join.batch(arriving[0])
-    join.planners[0].partitions(join.point(0, 1), join.point(0, 2, arriving=True))  # and Spark is killed
-    join.settings = [replace(CUBE, shares=((0, 3), (1, 2)))]
+    join.run(arriving[1], until=0)  # and Spark is killed
+    join.settings = [Settings(5, shares=((1, 5),))]
     join.restart()
     with pytest.raises(StateError, match=r"planned with partitions = 6 and plan = cube\(k1=2, k2=3\) and was not"):
         join.batch(arriving[1])
-    for shares, batch in ((CUBE.shares, arriving[1]), (((0, 3), (1, 2)), arriving[2])):
-        join.settings = [replace(CUBE, shares=shares)]
-        join.restart()
+    other = replace(CUBE, shares=((0, 3), (1, 2)))
+    join.settings = [other]
+    join.restart()
+    for batch, settings in ((arriving[1], CUBE), (arriving[2], other)):
         found += join.batch(batch)
+        assert join.routing(0) == Routing.wanted(settings)
     assert found == rows(duckdb_join(CHAIN, {alias: pa.concat_tables(tables) for alias, tables in scripts.items()}))
 
 

@@ -1,5 +1,6 @@
 """The driver's side of a join of streams, driven as the jar drives it, and tasks that get parcels: no Spark."""
 
+import json
 import random
 import uuid
 from collections.abc import Sequence
@@ -22,6 +23,7 @@ from spark_mjoin.engine.exchange import Sender
 from spark_mjoin.errors import StateError
 from spark_mjoin.state.columns import hash_array
 from spark_mjoin.state.directory import Directory
+from spark_mjoin.state.layouts import Cube
 from spark_mjoin.state.routing import Routing
 from spark_mjoin.state.slots import of_hashes
 from spark_mjoin.state.store import StateStore
@@ -40,6 +42,7 @@ class Node:
     clock: Clock = SYSTEM
 
     hosts: tuple[tuple[str, tuple[str, ...]], ...] = ()  # option `hosts`, which is of `spark_mjoin.join` alone
+    shares: tuple[tuple[int, int], ...] = ()  # of a cube, as only `spark_mjoin.join` has it
 
     def __init__(self, root: Path, scripts: dict[str, list[pa.Table]], **options: str) -> None:
         self.root, self.scripts, self.options = root, scripts, options
@@ -50,7 +53,7 @@ class Node:
         self.options |= options
         cache.of_worker().clear()
         spec, settings = load(scripted(self.scripts, QUERY, **self.options))
-        settings = replace(settings, expected=replace(settings.expected, hosts=self.hosts))
+        settings = replace(settings, expected=replace(settings.expected, hosts=self.hosts), shares=self.shares)
         self.planner = NodePlanner(Joining(spec, settings), self.clock)
 
     def point(self, version: int, **more: Any) -> dict[str, Any]:
@@ -93,6 +96,11 @@ class Node:
 
     def places(self) -> list[str]:
         return list(self.planner.latestOffset({"places": True}, ReadAllAvailable())["places"])
+
+    def routing(self) -> Routing:
+        """What senders hear of the batch that was planned last."""
+        said = self.planner.latestOffset({"places": True}, ReadAllAvailable())["routing"]
+        return Routing.from_json(json.loads(said))
 
     def metrics(self) -> dict[str, str]:
         said = self.planner.reportLatestOffset()
@@ -334,6 +342,30 @@ def test_a_batch_that_was_not_finished_wants_the_partitions_that_it_was_planned_
     while node.has_more():
         found += node.batch([None] * 3)
     assert found == expected(scripts)
+
+
+def test_a_batch_that_was_planned_is_divided_as_it_was_if_it_has_as_many_partitions(tmp_path: Path) -> None:
+    """Senders hear so, and not since when, which does not matter to them."""
+    scripts = script(20, 4)
+    inputs = list(zip(*scripts.values(), strict=True))
+    shares = ((0, 2),)
+    even, cube = Routing(2), Routing(2, layout=Cube(shares))
+    node = Node(tmp_path, scripts, partitions="2")
+    found = node.batch(inputs[0])
+    node.run(node.tasks()[0], inputs[1])  # and Spark is killed
+    node.shares = shares
+    node.restart()
+    found += node.batch(inputs[1])
+    assert node.routing() == even, "as planned"
+    found += node.batch(inputs[2])
+    assert node.routing() == cube
+    node.tasks()  # and Spark is killed
+    node.shares = ()
+    node.restart()
+    found += node.batch(inputs[3])
+    assert node.routing() == cube and found == expected(scripts)
+    node.tasks()
+    assert node.routing() == even
 
 
 def test_the_state_can_be_elsewhere(tmp_path: Path) -> None:

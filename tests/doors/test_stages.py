@@ -116,6 +116,27 @@ def test_the_number_of_partitions_changes_in_all_stages_though_one_has_rows_on_d
     assert found == rows(duckdb_join(CHAIN, {alias: pa.concat_tables(tables) for alias, tables in scripts.items()}))
 
 
+def test_a_stage_does_not_insist_on_a_number_that_an_earlier_one_has_refused(tmp_path: Path) -> None:
+    """The earlier one is planned after it, and has run tasks in another number."""
+    scripts = spilled(10)
+    spec = spec_over({alias: tables[0] for alias, tables in scripts.items()}, CHAIN)
+    join = StagedJoin(tmp_path, spec, parse("((a b) c)", spec), Settings(2))
+    found, numbers = Rows(), [2, 3, 2, 3]
+    for number, arriving in enumerate(batches_of(scripts)):
+        join.settings = [Settings(numbers[number])] * 2
+        join.restart()
+        join.run(arriving, until=0)  # and Spark is killed
+        for other in (1, numbers[number + 1]):
+            join.settings = [Settings(other)] * 2
+            join.restart()
+            with pytest.raises(StateError, match=f"was planned with partitions = {numbers[number]} and was not"):
+                join.batch(arriving)
+        join.settings = [Settings(numbers[number])] * 2
+        join.restart()
+        found += join.batch(arriving)
+    assert found == rows(duckdb_join(CHAIN, {alias: pa.concat_tables(tables) for alias, tables in scripts.items()}))
+
+
 def test_other_stages_are_refused_with_the_plan_that_keeps_the_old_ones(tmp_path: Path) -> None:
     scripts = spilled(10)
     spec = spec_over({alias: tables[0] for alias, tables in scripts.items()}, CHAIN)

@@ -1,10 +1,13 @@
 """What must hold of `spark_mjoin.join` where it runs as a cube: see scenarios.py. duckdb has the answers."""
 
 import datetime as dt
+import json
+import os
 from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
+from pyspark.sql import functions as F
 
 import spark_mjoin
 from spark_mjoin import Stream
@@ -68,7 +71,7 @@ def cubes_keep_to_a_budget_and_change_at_restarts(spark: Any, root: Path) -> Non
 
     _, said = run(join)
     assert "the batch is done" in said
-    _, said = run(join.changed(plan="cube(k1=4)"))
+    _, said = run(join.changed(plan="cube(k1=3)", partitions="3"))
     assert "was planned with partitions = 4 and plan = cube(k1=2, k2=2) and was not finished" in said, said
     query, said = run(join)
     assert said == "" and sum(batches.values(), Rows()) == join.expected(), said
@@ -80,6 +83,64 @@ def cubes_keep_to_a_budget_and_change_at_restarts(spark: Any, root: Path) -> Non
         query, said = run(join)
         assert said == "" and sum(batches.values(), Rows()) == join.expected(), (changed, said)
         assert sum(int(o["customMetrics"]["rowsTakenOver"]) for o in operators(query)) > 0, changed
+
+
+def divisions(join: StreamJoin, operator: int = 0) -> dict[int, list[list[int]]]:
+    """The shares by which batches were planned, by their number: of the last ones."""
+    plans = {int(path.stem[5:]): path.read_text() for path in join.checkpoint.glob(f"state/{operator}/mjoin/plan-*")}
+    bodies = {version - 1: json.loads(text[9:]) for version, text in plans.items()}
+    return {number: body["plan"]["routing"]["layout"]["shares"] for number, body in bodies.items()}
+
+
+SHARES = [[0, 4], [1, 2]], [[0, 2], [1, 4]]  # of eight cells
+
+
+def divided(spark: Any, join: StreamJoin) -> tuple[Any, Any, Path]:
+    """A chain in either shares. The second batch fails in front of the join as long as a file is there."""
+    broken = join.root / "broken"
+    broken.touch()
+
+    def checked(n: int) -> int:
+        if n >= 1000 and os.path.exists(str(broken)):
+            raise OSError("a fault that the test wants")
+        return n
+
+    inputs = join.inputs(spark)
+    inputs["a"] = inputs["a"].withColumn("x", F.udf(checked, "bigint")("x"))
+    plans = [f"cube(k1={one}, k2={two})" for (_, one), (_, two) in SHARES]
+    four, two = (spark_mjoin.join(inputs, CHAIN, plan=plan, partitions=8) for plan in plans)
+    return four, two, broken
+
+
+@on_both
+def cubes_have_other_shares_from_the_batch_on_that_is_planned_with_them(spark: Any, root: Path) -> None:
+    """The last batch of a run was planned and is not finished. The next run has other shares, and as many tasks."""
+    join = StreamJoin(root, CHAIN).fill(files=4)
+    four, two, broken = divided(spark, join)
+    assert "a fault that the test wants" in failure_of(lambda: join.collect(spark, four))
+    assert divisions(join) == {0: SHARES[0], 1: SHARES[0]}
+    broken.unlink()
+    assert join.collect(spark, two) == join.expected()
+    assert divisions(join) == {0: SHARES[0], 1: SHARES[0], 2: SHARES[1], 3: SHARES[1]}
+
+
+@on_classic
+def cubes_do_not_share_an_exchange_that_each_divides_otherwise(spark: Any, root: Path) -> None:
+    """A query with one join twice: two operators, to which Spark sends the same rows once."""
+    join = StreamJoin(root, CHAIN).fill(files=2)
+    four, two, broken = divided(spark, join)
+    assert "a fault that the test wants" in failure_of(lambda: join.collect(spark, four.unionAll(four)))
+    broken.unlink()
+    (join.checkpoint / "state/1/mjoin/plan-000000000002.json").unlink()  # so that this operator plans anew
+    said = failure_of(lambda: join.collect(spark, two.unionAll(two)))
+    assert "the rows of one exchange" in said and "set spark.sql.exchange.reuse to false" in said, said
+    spark.conf.set("spark.sql.exchange.reuse", "false")
+    try:
+        found = join.collect(spark, two.unionAll(two))
+    finally:
+        spark.conf.unset("spark.sql.exchange.reuse")
+    assert found == join.expected() + join.expected()
+    assert [divisions(join, operator)[1] for operator in (0, 1)] == list(SHARES)
 
 
 @on_both
