@@ -124,6 +124,9 @@ def expected(scripts: dict[str, list[pa.Table]]) -> Rows:
     return rows(duckdb_join(QUERY, {alias: pa.concat_tables(tables) for alias, tables in scripts.items()}))
 
 
+MUCH = 1 << 40  # bytes of results that wait in memory
+
+
 def whole(node: Node, schedule: Sequence[str] = ()) -> Rows:
     """All results of the scripts, and then of ticks while there is something to do."""
     found = Rows()
@@ -142,7 +145,7 @@ def whole(node: Node, schedule: Sequence[str] = ()) -> Rows:
     st.sampled_from(["1", "2", "3"]),
     st.sampled_from(["", "2k"]),
     st.sampled_from(["adaptive", "coordinated", "largest", "random"]),
-    st.sampled_from([0, 1000, emission.HELD_BYTES]),
+    st.sampled_from([0, 1000, MUCH]),
 )
 def oracle_results_come_once_under_faults(
     tmp_path_factory: pytest.TempPathFactory, schedule: list[str], partitions: str, memory: str, flush: str, held: int
@@ -154,7 +157,7 @@ def oracle_results_come_once_under_faults(
     )
     node = Node(tmp_path_factory.mktemp("node"), scripts, **options)
     with pytest.MonkeyPatch.context() as patched:
-        patched.setattr(emission, "HELD_BYTES", held)
+        patched.setattr(emission, "held_bytes", lambda _: held)
         assert whole(node, schedule) == expected(scripts)
 
 
@@ -200,12 +203,12 @@ def test_a_batch_that_nobody_has_read_is_an_error_and_no_gap(tmp_path: Path) -> 
         node.tasks()
 
 
-@pytest.mark.parametrize("held", [0, emission.HELD_BYTES])
+@pytest.mark.parametrize("held", [0, MUCH])
 def test_rows_are_durable_before_the_first_result_leaves(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, held: int
 ) -> None:
     """However many results there are: an attempt that dies before its commit has emitted nothing."""
-    monkeypatch.setattr(emission, "HELD_BYTES", held)
+    monkeypatch.setattr(emission, "held_bytes", lambda _, held=held: held)
     node = Node(tmp_path, script(20, 1))
     (task,) = node.tasks()
     with pytest.MonkeyPatch.context() as patched:
@@ -227,18 +230,18 @@ def _fail(*_: Any) -> bool:
 def test_results_that_wait_in_a_file_come_whole_and_in_order(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(delivered, "PIECE_ROWS", 50)
     found = []
-    for held in (emission.HELD_BYTES, 3000, 0):
-        monkeypatch.setattr(emission, "HELD_BYTES", held)
+    for held in (MUCH, 3000, 0):
+        monkeypatch.setattr(emission, "held_bytes", lambda _, held=held: held)
         node = Node(tmp_path / str(held), script(20, 1))
         (task,) = node.tasks()
         found.append(pa.Table.from_batches(node.run(task, [table(list(range(1000)), 0)] * 3)).combine_chunks())
     assert found[0].num_rows == 1000 and found[1] == found[0] and found[2] == found[0]
 
 
-@pytest.mark.parametrize("held", [0, emission.HELD_BYTES])
+@pytest.mark.parametrize("held", [0, MUCH])
 def test_input_that_is_not_the_same_is_noticed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, held: int) -> None:
     """A later attempt has the same rows as the one that is committed, or ends with an error before it emits."""
-    monkeypatch.setattr(emission, "HELD_BYTES", held)
+    monkeypatch.setattr(emission, "held_bytes", lambda _, held=held: held)
     node = Node(tmp_path, script(20, 3))
     (task,) = node.tasks()
     same = [table([1, 2, 3], 0)] * 3
