@@ -12,6 +12,7 @@ from dataclasses import dataclass, replace
 
 from spark_mjoin import evidence
 from spark_mjoin.counts import Done, Recall
+from spark_mjoin.state.layouts import Layout
 from spark_mjoin.state.manifest import Manifest
 
 
@@ -24,6 +25,7 @@ class Shown:
     plan: str | None = None  # the tree of joins in words
     access: Mapping[str, str] | None = None  # per alias how its rows reach the others
     scheduling: tuple[str, str] | None = None  # the order of inputs, and of the rows of each
+    layout: Layout | None = None  # of the partitions
 
 
 _DONE: dict[str, Callable[[Done], int]] = {
@@ -74,6 +76,9 @@ def report(manifests: Iterable[Manifest], aliases: Sequence[str], shown: Shown |
     metrics |= _rows(found)
     if shown.plan is not None:
         metrics["plan"] = shown.plan
+    metrics["partitionSkew"] = f"{skew(found):.2f}"
+    if shown.layout is not None:
+        metrics["partitioning"], metrics["hotKeys"] = str(shown.layout), str(len(shown.layout.hot_keys))
     if shown.scheduling is not None:
         metrics["streamScheduling"], metrics["tupleScheduling"] = shown.scheduling
     results, expected = sum(m.results for m in found), sum(m.standing.expected_results for m in found)
@@ -93,6 +98,12 @@ def report(manifests: Iterable[Manifest], aliases: Sequence[str], shown: Shown |
             if shown.access is not None:
                 metrics[f"{alias}Access"] = shown.access[alias]
     return metrics
+
+
+def skew(manifests: Sequence[Manifest]) -> float:
+    """The rows that the fullest partition took in, over the mean of all; 1.0 in a batch without rows."""
+    rows = [manifest.taken.rows for manifest in manifests]
+    return max(rows) * len(rows) / sum(rows) if sum(rows) else 1.0
 
 
 def _rows(manifests: Sequence[Manifest]) -> dict[str, str]:

@@ -11,12 +11,13 @@ names them, and every number called `input` is such an index.
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, Literal
 
 import numpy.typing as npt
 import pyarrow as pa
 
 Array = npt.NDArray[Any]
+Scheme = Literal["hash", "rate", "range"]  # by what rows are divided among partitions: see state/layouts.py
 WHOLE = 1 << 16  # parts of an input: a fraction of it is so many of them
 STAGE = "stage"  # the format of a source that is the results of an earlier stage (query/stages.py)
 NO_SOURCE = 1 << 31  # an index of no source, so that whoever uses it gets an IndexError
@@ -354,6 +355,8 @@ class Settings:
     expected: Expected = Expected()
     shim: bool = False  # whether the jar is there: it asks for metrics when a batch is done, and takes tasks' reports
     shares: tuple[tuple[int, int], ...] = ()  # of key classes, where partitions are cells of a cube (state/layouts.py)
+    partitioning: Scheme = "hash"  # by what rows are divided among partitions
+    splits_hot_keys: bool = True  # where one key has too many rows for a partition
 
     @property
     def share_bytes(self) -> int | None:

@@ -14,7 +14,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-from spark_mjoin.model import Access, DiskWork, Expiry, Purging, Room, Schedule, Settings, Tree
+from spark_mjoin.model import Access, DiskWork, Expiry, Purging, Room, Schedule, Scheme, Settings, Tree
 from spark_mjoin.query import tree as trees
 from spark_mjoin.state.routing import ALONE, Routing
 
@@ -73,6 +73,7 @@ class Plan:
     alike_since: int = 0  # the first version whose batch, and all since, had these watermarks and this admission
     routing: Routing = ALONE  # how rows are divided among partitions
     emits_pending: bool = False  # the batch emits all that is pending, however long it takes
+    counts_keys: Scheme | None = None  # tasks count rows by their keys, as it takes to divide them like this
 
     def after(self, before: Plan, version: int) -> Plan:
         """This plan, as the plan of the batch that makes `version` and follows one with the plan `before`."""
@@ -117,6 +118,8 @@ class Plan:
             out["routing"] = self.routing.to_json()
         if self.emits_pending:
             out["emitsPending"] = True
+        if self.counts_keys is not None:
+            out["countsKeys"] = self.counts_keys
         return out
 
     @staticmethod
@@ -134,6 +137,7 @@ class Plan:
             body.get("alikeSince", 0),
             Routing.from_json(body["routing"]) if "routing" in body else ALONE,
             body.get("emitsPending", False),
+            body.get("countsKeys"),
         )
 
 

@@ -19,7 +19,7 @@ import numpy as np
 import pyarrow as pa
 
 from spark_mjoin.engine.delivered import Delivered
-from spark_mjoin.engine.exchange import Sender
+from spark_mjoin.engine.exchange import Arriving, Sender
 from spark_mjoin.engine.feed import AllRows, Feed, Piece
 from spark_mjoin.mjoin.expressions import evaluate, holds
 from spark_mjoin.mjoin.keys import encode
@@ -105,7 +105,12 @@ class OwnRows:
             yield piece if whole else self._own(piece)
 
     def _own(self, piece: Piece) -> Piece:
-        mine = self.task.slots.have(slots_of(self.task.spec, piece))
+        slots, keyed = slots_of(self.task.spec, piece)
+        mine = self.task.slots.have(slots)
+        if not self.task.routing.layout.by_slots:
+            arriving = Arriving(self.task.spec, piece.input, piece.rows.take(pa.array(keyed)))
+            mine[keyed] = False
+            mine[keyed[self.task.routing.numbers_of(arriving, self.task.partition)]] = True
         if piece.marked is not None:
             mine |= piece.marked
         marked = None if piece.marked is None else piece.marked[mine]
@@ -125,11 +130,11 @@ class OwnRows:
         return {}  # nothing is of a stage
 
 
-def slots_of(spec: JoinSpec, piece: Piece) -> Array:
-    """The slot of each row of a piece."""
+def slots_of(spec: JoinSpec, piece: Piece) -> tuple[Array, Array]:
+    """The slot of each row of a piece, and the places of those that have keys."""
     input, out = spec.inputs[piece.input], of_numbers(piece.all_numbers())
     if spec.star_class is None:
-        return out
+        return out, np.zeros(0, np.int64)
     passing = np.ones(piece.rows.num_rows, np.bool_) if piece.marked is None else ~piece.marked
     if input.filter is not None:
         data = piece.data()
@@ -139,5 +144,6 @@ def slots_of(spec: JoinSpec, piece: Piece) -> Array:
     stored = input.stored[dict(input.keys)[spec.star_class]]
     keys = encode(evaluate(stored.expr, lambda col: rows.column(col.name), rows.num_rows), stored.domain)
     there = keys.is_valid().to_numpy(zero_copy_only=False)
-    out[np.flatnonzero(passing)[there]] = of_hashes(hash_array(keys.filter(pa.array(there))))
-    return out
+    keyed = np.flatnonzero(passing)[there]
+    out[keyed] = of_hashes(hash_array(keys.filter(pa.array(there))))
+    return out, keyed

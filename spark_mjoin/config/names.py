@@ -9,7 +9,19 @@ WINDOWS = ("window", "expiry", "idleTimeout")
 SHEDDING = ("maxDelay", "minRecall")
 PROMISES = ("goal", "purge", "purgeEvery", "verifyConstraints", "emitPunctuations")
 SCHEDULING = ("streamScheduling", "schedulingQuota", "tupleScheduling")
-BASIC = ("query", "on", "plan", "access", "partitions", "memory", "overflow", "stateLocation", "stickyPartitions")
+BASIC = (
+    "query",
+    "on",
+    "plan",
+    "access",
+    "partitions",
+    "partitioning",
+    "splitHotKeys",
+    "memory",
+    "overflow",
+    "stateLocation",
+    "stickyPartitions",
+)
 OF_THE_JOIN = (*BASIC, *OVERFLOW, *WINDOWS, *SHEDDING, *PROMISES, *SCHEDULING, *LIMITS, "expectedSelectivity")
 
 RATE = "expectedRowsPerSecond"

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import os
 from collections.abc import Collection, Mapping
+from typing import cast, get_args
 
 from spark_mjoin import flush
 from spark_mjoin.config.names import HOSTS, RATE, SHEDDING
 from spark_mjoin.errors import OptionError, listed, nearest
-from spark_mjoin.model import SLOTS, Expected, Settings
+from spark_mjoin.model import SLOTS, Expected, Scheme, Settings
 from spark_mjoin.quantities import parse_bytes, parse_choice, parse_count, parse_duration, parse_number
 
 PURGE_EVERY = 100  # punctuations, as in the experiments of Ding 2003
@@ -43,6 +44,8 @@ def read_settings(top: Mapping[str, str], expected: Expected) -> Settings:
         raise OptionError(f"option 'purgeEvery' has no effect where {why}: remove it, or set purge=batch")
     return Settings(
         partitions=_partitions(top),
+        partitioning=cast(Scheme, choice(top, "partitioning", get_args(Scheme), defaults.partitioning)),
+        splits_hot_keys=choice(top, "splitHotKeys", ("true", "false"), "true") == "true",
         memory_bytes=None if memory is None else parse_bytes(memory, "memory"),
         state_location=top.get("statelocation", "").strip() or (f"{checkpoint}/state" if checkpoint else None),
         shim=checkpoint is not None,

@@ -40,7 +40,7 @@ from spark_mjoin.errors import StateError, not_read
 from spark_mjoin.model import JoinSpec, Settings
 from spark_mjoin.state import checked_json
 from spark_mjoin.state.directory import Directory
-from spark_mjoin.state.layouts import EVEN
+from spark_mjoin.state.layouts import Cube
 from spark_mjoin.state.routing import ALONE, Routing
 
 KEPT_PLANS = 4  # of the newest versions: no batch before them is run again
@@ -201,7 +201,8 @@ def _is_void(session: Session, after: Point) -> bool:
 
 def _asked_for(routing: Routing) -> str:
     """The options that ask for a routing."""
-    return f"partitions = {routing.partitions}{f' and plan = {routing.layout}' if routing.layout != EVEN else ''}"
+    plan = f" and plan = {routing.layout}" if isinstance(routing.layout, Cube) else ""
+    return f"partitions = {routing.partitions}{plan}"
 
 
 def _plan_name(version: int) -> str:

@@ -33,7 +33,7 @@ from pyspark.sql.pandas.types import from_arrow_schema
 from spark_mjoin.config import SourceOptions
 from spark_mjoin.doors import shim, worker
 from spark_mjoin.doors.node import Joining
-from spark_mjoin.driver import staging
+from spark_mjoin.driver import balance, staging
 from spark_mjoin.driver.intake import Brought
 from spark_mjoin.driver.loading import fitting
 from spark_mjoin.driver.session import batch_tasks
@@ -75,9 +75,10 @@ class StagedJoin:
             chosen = staging.choose(spec, settings, expected)
             if chosen.tree is not None:
                 each = staging.settings_of(settings, expected.moved(chosen.tree))
-                return StagedJoin(
-                    spec, frames, staged(spec, chosen.tree, options), tuple(each), settings, chosen.reason
-                )
+                stages = staged(spec, chosen.tree, options)
+                for stage, its in zip(stages, each, strict=True):
+                    balance.check(stage.spec, its)
+                return StagedJoin(spec, frames, stages, tuple(each), settings, chosen.reason)
             reason = chosen.reason
             if chosen.shares:
                 own = staging.settings_of_cube(settings, chosen.shares)

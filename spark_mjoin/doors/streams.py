@@ -65,6 +65,8 @@ class JoinOptions(TypedDict, total=False):
     """The options of `join`, by the names of `format("mjoin")`; docs/options.md explains them."""
 
     partitions: int
+    partitioning: str
+    splitHotKeys: bool
     memory: str
     overflow: str
     flush: str

@@ -12,7 +12,7 @@ from dataclasses import replace
 
 from spark_mjoin import sources
 from spark_mjoin.config import Options
-from spark_mjoin.driver import access
+from spark_mjoin.driver import access, balance
 from spark_mjoin.errors import OptionError, listed
 from spark_mjoin.model import JoinSpec, Settings
 from spark_mjoin.query import tree
@@ -57,6 +57,7 @@ def fitting(spec: JoinSpec, settings: Settings) -> Settings:
             " must not stay in stored results. Remove option 'plan' or 'memory'"
         )
     access.parse(settings.access, spec)
+    balance.check(spec, settings)
     return settings
 
 

@@ -1,4 +1,4 @@
-"""Changing the number of partitions: option `partitions` says what is wanted, the plan of a batch what there is.
+"""Changing how rows are divided: options and counts (driver.balance) say what is wanted, the plan of a batch what is.
 
     batch in the old routing ──> all that is pending is emitted ──> batch in the new routing ──> old directories go
                                  (a batch of its own, if any is)    tasks take over the rows     (two batches later)

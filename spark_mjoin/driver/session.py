@@ -26,7 +26,7 @@ from functools import cache
 import pyarrow as pa
 
 from spark_mjoin import filesystem, metrics
-from spark_mjoin.driver import access, rescaling, scheduling, watermarks
+from spark_mjoin.driver import access, balance, rescaling, scheduling, watermarks
 from spark_mjoin.driver import intake as intakes
 from spark_mjoin.driver.admission import DelayLimit, Parts, least_fractions
 from spark_mjoin.driver.allocation import Flexible, decide
@@ -216,7 +216,8 @@ class Session:
         purges = not moving and self._has_time_to_purge(start, committed)
         if not (brought or moving or purges or self._may_have_disk_work(committed)):
             return start
-        before, wanted = start.plan.routing, Routing.wanted(self.settings)
+        before, all_of = start.plan.routing, lambda: committed().of_all
+        wanted, why = balance.wanted(self.spec, self.settings, before, start.version, all_of)
         division = rescaling.divide(self.spec, wanted, start.version, before, committed, can_wait=not brought)
         if division.emits_pending:
             moving, positions = [], start.positions
@@ -231,7 +232,7 @@ class Session:
         moved = _moved(start.positions, positions)
         if not (brought or moved or planned.has_disk_work or purges or division.emits_pending):
             return start
-        for reason in (*planned.reasons, *filter(None, [division.reason])):
+        for reason in (*planned.reasons, *filter(None, [why, division.reason])):
             log.info("%s", reason)
         self._remove_older(start, committed)
         if overflow is not None and (division.emits_pending or division.routing != start.plan.routing):
@@ -246,6 +247,7 @@ class Session:
             room=room,
             routing=division.routing,
             emits_pending=division.emits_pending,
+            counts_keys=balance.scheme(self.spec, self.settings),
         )
         return Point(start.query, start.version + 1, positions, plan.after(start.plan, start.version + 1))
 
@@ -375,7 +377,9 @@ class Session:
         plan = trees.render(at.plan.tree, aliases) if manifests else None
         used = access.describe(self.spec, at.plan)
         turns = scheduling.render(at.plan.schedule, aliases), at.plan.schedule.tuples
-        shown = metrics.Shown(self.settings.memory_bytes, self.pace.between_batches, plan, used, turns)
+        shown = metrics.Shown(
+            self.settings.memory_bytes, self.pace.between_batches, plan, used, turns, at.plan.routing.layout
+        )
         behind = self._intake.behind(at.positions, self._open(at))
         return metrics.report(manifests, aliases, shown) | metrics.lag(behind)
 

@@ -13,7 +13,7 @@ known by its number in its input, and what is counted is counted by one of them.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -39,10 +39,22 @@ from spark_mjoin.state.slots import ALL_SLOTS, Slots, of_numbers
 
 
 @dataclass(frozen=True)
+class Own:
+    """What a partition has of rows that come to all partitions."""
+
+    slots: Slots = ALL_SLOTS  # it counts what is counted once for all
+    numbers: Callable[[Kept], Array] | None = None  # of the rows that it has; None: those with keys in its slots
+    watched: tuple[int, ...] = ()  # hashes of keys that are counted
+
+
+ALL = Own()
+
+
+@dataclass(frozen=True)
 class Gate:
     """What is let in of an input, and what is kept of it."""
 
-    slots: Slots = ALL_SLOTS  # that the task's partition owns
+    own: Own = ALL
     parts: int = WHOLE  # how much of WHOLE; the rest is shed
     retention: Retention = field(default_factory=KeepAll)
 
@@ -76,12 +88,15 @@ def insert(state: OperatorState, number: int, piece: Piece, counts: BatchCounts,
     table, input, parts = state.tables[number], state.spec.inputs[number], gate.parts
     if state.tracked:
         state.residency.events += 1  # so that ages tell arrivals apart
-    rows = gate.retention.arriving(number, piece, gate.slots)
+    rows = gate.retention.arriving(number, piece, gate.own.slots)
     if input.number is not None:
         rows = with_numbers(input, rows, piece.data_numbers())
     if not input.joined:
         rows = _let_in(state, number, piece, rows, gate)
-    came = admit(state.spec, number, rows, ALL_SLOTS if piece.own else gate.slots)
+    came = admit(state.spec, number, rows, ALL_SLOTS if piece.own or gate.own.numbers else gate.own.slots)
+    if gate.own.numbers and not piece.own:
+        mine = pa.array(gate.own.numbers(_kept(state, number, came)))
+        came = [array.take(mine) for array in came]
     arrays = gate.retention.admitted(number, came)
     start, end = table.append(arrays, state.residency.events)
     if state.sample is not None and not input.joined:
@@ -94,10 +109,17 @@ def insert(state: OperatorState, number: int, piece: Piece, counts: BatchCounts,
         counts.rows_in[state.place.leaves[number][0]] += end - start
         if counts.copies_among is not None:
             _note_copies(state, number, came, arrays, counts)
+        if state.traffic is not None:
+            state.traffic.take(_kept(state, number, arrays), gate.own.watched)
     work = counts.work(state.place.number)
     work.moves += end - start
     work.hashes += (end - start) * len(input.keys)
     return start, end
+
+
+def _kept(state: OperatorState, number: int, arrays: list[pa.Array]) -> Kept:
+    """Rows of a member that is an input, by their stored columns."""
+    return Kept.of_arrays(state.spec, number, state.place.leaves[number][0], arrays)
 
 
 def _note_copies(
@@ -106,10 +128,10 @@ def _note_copies(
     """Of rows that have copies elsewhere, and of those that were late, one partition counts each."""
     assert counts.copies_among is not None
     input = state.place.leaves[number][0]
-    copies = counts.copies_among(Kept.of_arrays(state.spec, number, input, stayed))
+    copies = counts.copies_among(_kept(state, number, stayed))
     counts.note_copies(input, copies)
     if len(stayed[0]) < len(came[0]):
-        late = counts.copies_among(Kept.of_arrays(state.spec, number, input, came)) - copies
+        late = counts.copies_among(_kept(state, number, came)) - copies
         state.depart(number, -late, Reason.LATE)
 
 
@@ -176,7 +198,7 @@ def _let_in(state: OperatorState, number: int, piece: Piece, rows: pa.RecordBatc
         return rows
     numbers = piece.data_numbers()
     kept = sampled(state.place.leaves[number][0], numbers, gate.parts)
-    shed = ~kept if piece.own else ~kept & gate.slots.have(of_numbers(numbers))
+    shed = ~kept if piece.own else ~kept & gate.own.slots.have(of_numbers(numbers))
     state.depart(number, int(shed.sum()), Reason.SHED)
     return rows.filter(pa.array(kept))
 

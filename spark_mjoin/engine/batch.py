@@ -24,6 +24,7 @@ import pyarrow as pa
 
 from spark_mjoin.counts import BatchCounts, Recall, Standing
 from spark_mjoin.engine import loading, pending, schedule, takeover
+from spark_mjoin.engine.arrival import Own
 from spark_mjoin.engine.cache import StateCache
 from spark_mjoin.engine.emission import Emission
 from spark_mjoin.engine.feed import Feed, Piece
@@ -87,6 +88,7 @@ def _counts(task: PartitionTask) -> BatchCounts:
 def _begin(task: PartitionTask, state: PartitionState, plan: Plan, draft: Draft, counts: BatchCounts) -> Pipeline:
     """A batch of a task by a plan, which makes a version."""
     limit = Limit(task.partition, task.memory_bytes)
+    state.count_keys(plan.counts_keys)
     return Pipeline(state, plan, draft, counts, time.perf_counter, limit, _sampled(task))
 
 
@@ -115,7 +117,7 @@ def _advance(task: PartitionTask, feed: Feed, batch: Pipeline) -> Iterator[pa.Re
         yield from replan(batch, task.spec, plan.tree)
     in_step = plan.schedule.streams == IN_STEP
     counted = [feed.count(number) for number in range(len(task.spec.inputs))] if in_step else []
-    yield from batch.arrivals(_arriving(task.spec, feed, batch, counted), task.slots, counted, feed.floors())
+    yield from batch.arrivals(_arriving(task.spec, feed, batch, counted), _own(task), counted, feed.floors())
     last = task.location is None  # a batch read, after which nothing comes
     if last:
         yield from batch.emit_pending()
@@ -125,6 +127,13 @@ def _advance(task: PartitionTask, feed: Feed, batch: Pipeline) -> Iterator[pa.Re
         yield from batch.planned_work(plan.overflow.work_of(task.partition))
         yield from batch.tidy_disk()
     yield from batch.retention.punctuations(task.slots, last)
+
+
+def _own(task: PartitionTask) -> Own:
+    """What the partition has of rows that come to all."""
+    layout, routing = task.routing.layout, task.routing
+    numbers = None if layout.by_slots else partial(routing.numbers_of, partition=task.partition)
+    return Own(task.slots, numbers, layout.hot_keys)
 
 
 def _arriving(spec: JoinSpec, feed: Feed, batch: Pipeline, rows: Sequence[int]) -> Iterator[Piece]:
@@ -147,6 +156,8 @@ def _commit(batch: Pipeline, positions: Mapping[str, Position], feed: Feed) -> b
         least_fractions=tuple(a.least for a in admitted),
         purge_pending=retained.purge_pending,
     )
+    if batch.state.traffic is not None and dict(positions) != dict(batch.state.positions):
+        batch.state.traffic.fade()
     found = batch.estimate()
     counts.recall = Recall(counts.memory_to_memory.rows + found.fresh, found.lost)
     if sample is not None:
@@ -228,7 +239,7 @@ def _rebuild(
         for _ in _advance(task, feed, batch):
             continue
     else:
-        batch.only_insert((feed.read(number, at) for number, at in enumerate(state.delivered())), task.slots)
+        batch.only_insert((feed.read(number, at) for number, at in enumerate(state.delivered())), _own(task))
     if before + 1 < plan.alike_since and (batch.counts.dropped.late or plan.admission is not None):
         raise StateError(
             f"the checkpoint is at state version {task.ledger.version}, and the newest up to it in "

@@ -26,9 +26,9 @@ import pyarrow.compute as pc
 
 from spark_mjoin.engine.row_hashes import row_hashes
 from spark_mjoin.mjoin.expressions import evaluate
-from spark_mjoin.mjoin.keys import encode
+from spark_mjoin.mjoin.keys import encode, orders
 from spark_mjoin.mjoin.punctuations import marks
-from spark_mjoin.model import Array, JoinSpec
+from spark_mjoin.model import Array, JoinSpec, KeyDomain
 from spark_mjoin.schema import conform_array
 from spark_mjoin.state.columns import hash_array
 from spark_mjoin.state.routing import Routing
@@ -81,17 +81,27 @@ class Arriving:
         return key_class in self.spec.classes_of(self.input)
 
     def hashes(self, key_class: int | None = None) -> Array | None:
-        key_class, input = self.spec.star_class if key_class is None else key_class, self.spec.inputs[self.input]
-        ordinal = dict(input.keys).get(-1 if key_class is None else key_class)
+        keys = self._keys(self.spec.star_class if key_class is None else key_class)
+        return None if keys is None else hash_array(keys[0])
+
+    def orders(self) -> Array:
+        keys = self._keys(self.spec.star_class)
+        assert keys is not None, "a key that all inputs have"
+        return orders(*keys)
+
+    def row_hashes(self, rows: Array) -> Array:
+        return row_hashes(self.batch.take(pa.array(rows)))
+
+    def _keys(self, key_class: int | None) -> tuple[pa.Array, KeyDomain] | None:
+        """The encoded keys of a class; None where the input has none."""
+        input = self.spec.inputs[self.input]
+        ordinal = None if key_class is None else dict(input.keys).get(key_class)
         if ordinal is None:
             return None
         stored = input.stored[ordinal]
         assert stored.domain is not None
         values = evaluate(stored.expr, lambda col: self.batch.column(col.name), self.count)
-        return hash_array(encode(values, stored.domain))
-
-    def row_hashes(self) -> Array:
-        return row_hashes(self.batch)
+        return encode(values, stored.domain), stored.domain
 
 
 @dataclass(frozen=True)

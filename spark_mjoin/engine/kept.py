@@ -13,7 +13,8 @@ from dataclasses import dataclass
 import pyarrow as pa
 
 from spark_mjoin.engine.row_hashes import row_hashes
-from spark_mjoin.model import Array, JoinSpec
+from spark_mjoin.mjoin.keys import orders
+from spark_mjoin.model import Array, JoinSpec, StoredColumn
 from spark_mjoin.state.columns import hash_array
 from spark_mjoin.state.routing import Routing
 
@@ -40,12 +41,23 @@ class Kept:
         return key_class in self.spec.classes_of(self.member)
 
     def hashes(self, key_class: int | None = None) -> Array | None:
-        key_class, input = self.spec.star_class if key_class is None else key_class, self.spec.inputs[self.member]
-        ordinal = dict(input.keys).get(-1 if key_class is None else key_class)
-        return None if ordinal is None else hash_array(self.batch.column(input.stored[ordinal].field))
+        stored = self._stored(self.spec.star_class if key_class is None else key_class)
+        return None if stored is None else hash_array(self.batch.column(stored.field))
 
-    def row_hashes(self) -> Array:
-        return row_hashes(self.batch.select([stored.field for stored in self.spec.inputs[self.member].stored]))
+    def orders(self) -> Array:
+        stored = self._stored(self.spec.star_class)
+        assert stored is not None and stored.domain is not None
+        return orders(self.batch.column(stored.field), stored.domain)
+
+    def row_hashes(self, rows: Array) -> Array:
+        stored = self.batch.select([stored.field for stored in self.spec.inputs[self.member].stored])
+        return row_hashes(stored.take(pa.array(rows)))
+
+    def _stored(self, key_class: int | None) -> StoredColumn | None:
+        """The column of the input's keys of a class; None where it has none."""
+        input = self.spec.inputs[self.member]
+        ordinal = None if key_class is None else dict(input.keys).get(key_class)
+        return None if ordinal is None else input.stored[ordinal]
 
 
 def copies(rows: Kept, routing: Routing, partition: int) -> int:

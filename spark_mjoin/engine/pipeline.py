@@ -24,7 +24,7 @@ import pyarrow as pa
 
 from spark_mjoin.counts import BatchCounts, PhaseCounts
 from spark_mjoin.engine import arrival, cleanup, overflow, reactive, sampling
-from spark_mjoin.engine.arrival import Gate
+from spark_mjoin.engine.arrival import ALL, Gate, Own
 from spark_mjoin.engine.disk import Disk
 from spark_mjoin.engine.feed import Piece
 from spark_mjoin.engine.overflow import NO_LIMIT, Limit
@@ -38,7 +38,6 @@ from spark_mjoin.model import WHOLE, DiskWork, JoinSpec
 from spark_mjoin.plan import Overflow, Plan
 from spark_mjoin.state.operator import OperatorState
 from spark_mjoin.state.partition import PartitionState
-from spark_mjoin.state.slots import ALL_SLOTS, Slots
 from spark_mjoin.state.store import Draft
 
 NO_FLOORS: Mapping[int, int] = {}
@@ -87,7 +86,7 @@ class Pipeline:
     def arrivals(
         self,
         pieces: Iterable[Piece],
-        slots: Slots = ALL_SLOTS,
+        own: Own = ALL,
         side_by_side: Sequence[int] = (),
         floors: Mapping[int, int] = NO_FLOORS,
     ) -> Iterator[pa.RecordBatch]:
@@ -98,14 +97,14 @@ class Pipeline:
         """
         self.retention.begin(side_by_side, floors)
         self._begin_sample_if_lossy()
-        results = arrival.results(self.state.root, self._found(pieces, slots))
+        results = arrival.results(self.state.root, self._found(pieces, own))
         yield from self.counts.memory_to_memory.timed(results, self.clock)
 
-    def _found(self, pieces: Iterable[Piece], slots: Slots) -> Iterator[Found]:
+    def _found(self, pieces: Iterable[Piece], own: Own) -> Iterator[Found]:
         places = self.state.inputs()
         for piece in pieces:
             operator, member = places[piece.input]
-            bounds = self._arrive(operator, member, piece, self._gate(piece.input, slots))
+            bounds = self._arrive(operator, member, piece, self._gate(piece.input, own))
             yield from self.retention.met(operator, member, piece, self._ascend(operator, bounds))
             yield from self._keep_to_budget()
         yield from self.retention.end(idle=not any(self.counts.rows_in))
@@ -122,18 +121,18 @@ class Pipeline:
                 yield from turn
             turns.outside = self.counts.work().outside
 
-    def only_insert(self, inputs: Iterable[Iterable[Piece]], slots: Slots) -> None:
+    def only_insert(self, inputs: Iterable[Iterable[Piece]], own: Own) -> None:
         """Put pieces of the inputs into a state of one operator that keeps all rows, and emit nothing."""
         self._begin_sample_if_lossy()
         places = self.state.inputs()
         for pieces in inputs:
             for piece in pieces:
                 operator, member = places[piece.input]
-                arrival.insert(operator, member, piece, self.counts, self._gate(piece.input, slots))
+                arrival.insert(operator, member, piece, self.counts, self._gate(piece.input, own))
                 self.limit.check(self.state)
 
-    def _gate(self, input: int, slots: Slots) -> Gate:
-        return Gate(slots, self.parts(input), self.retention)
+    def _gate(self, input: int, own: Own) -> Gate:
+        return Gate(own, self.parts(input), self.retention)
 
     def parts(self, number: int) -> int:
         """How much of WHOLE of an input is let in."""

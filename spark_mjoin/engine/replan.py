@@ -48,6 +48,7 @@ def replan(batch: Pipeline, spec: JoinSpec, tree: Tree) -> Iterator[pa.RecordBat
         batch.draft.version,
     )
     state.lineage = old.lineage
+    state.resume_traffic(old.traffic)
     for operator in old.operators:
         add_to(state.learned, over_inputs(spec, operator.place, operator.probed.edges))
     started, phase = batch.clock(), batch.counts.disk_to_disk

@@ -35,7 +35,7 @@ def _hashes_of_valid(values: pa.Array) -> Array:
             kernel.combine_hashes(_hashes(child), kernel.ALL_BITS, out)
     elif pa.types.is_list(type) or pa.types.is_map(type):
         out = _hashes_of_lists(values)
-    elif is_bytes(type):
+    elif is_bytes(type) or pa.types.is_large_string(type) or pa.types.is_large_binary(type):
         out = hash_array(values)
     elif not pa.types.is_null(type):
         for words in _words(values):

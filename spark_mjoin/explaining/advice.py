@@ -16,11 +16,11 @@ from typing import Any
 import numpy as np
 
 from spark_mjoin.config import Options
-from spark_mjoin.driver import calibrate
+from spark_mjoin.driver import balance, calibrate
 from spark_mjoin.driver.loading import load
 from spark_mjoin.engine.overflow import capacity
 from spark_mjoin.errors import OptionError
-from spark_mjoin.explaining import drawing, matching, sampling, sections
+from spark_mjoin.explaining import drawing, matching, partitions, sampling, sections
 from spark_mjoin.explaining.commands import add_options, options_of, reported
 from spark_mjoin.explaining.drawing import INDENT, count, share, size
 from spark_mjoin.explaining.expected import SAMPLED, UNKNOWN, Expectation, Figure, Knowledge
@@ -108,6 +108,7 @@ def _advised(given: Mapping[str, str], most: int, looking: float) -> Advice:
         *_matches(final, samples, matches, keys),
         *sections.windows(final),
         *sections.plan(final),
+        *_divided(final, samples),
         *sections.future(final),
         *_windows(final),
         *_suggested(suggestions, final.is_known),
@@ -197,8 +198,10 @@ def _partitions(
     for_work = math.ceil(busy / BUSY)
     for_rows = math.ceil(max(expected.held) / (MAX_ROWS / 2))
     largest = max((of[star].largest for of in keys if star in of), default=0.0)
-    useful = max(1, math.floor(1 / largest)) if largest else 1
     cores = os.cpu_count() or 1
+    useful = max(1, math.floor(1 / largest)) if largest else 1
+    if balance.may_split(spec, replace(settings, partitions=2)):
+        useful = cores  # a frequent key is split
     wanted = max(for_rows, min(for_work, useful, cores), 1)
     if wanted == settings.partitions:
         return []
@@ -288,6 +291,12 @@ def _matches(
         drawing.table(["input", "key", "values", "rows per value", "most frequent"], values),
         drawing.table(["pair a, b", "selectivity", "b per a", "a per b", "from"], rows),
     )
+
+
+def _divided(expected: Expectation, samples: Sequence[Sample]) -> list[str]:
+    """How evenly the rows of the samples are divided among the partitions that are suggested."""
+    lines = partitions.sampled(expected.spec, expected.settings, samples)
+    return drawing.titled("PARTITIONING", lines) if lines else []
 
 
 def _windows(expected: Expectation) -> list[str]:

@@ -12,7 +12,7 @@ from typing import Any
 
 from spark_mjoin.driver.choice import Planner
 from spark_mjoin.driver.costs import Period, forecast
-from spark_mjoin.explaining import drawing, sizes
+from spark_mjoin.explaining import drawing, partitions, sizes
 from spark_mjoin.explaining.drawing import INDENT, count, share, size
 from spark_mjoin.explaining.expected import ASSUMED, GIVEN, MEASURED, Expectation
 from spark_mjoin.explaining.observed import Observed
@@ -50,6 +50,7 @@ def sections(expected: Expectation, seen: Observed) -> list[str]:
         *drawing.titled("OBSERVED", where, _inputs(expected, seen), pairs),
         *windows(expected),
         *drawing.titled("RESULTS AND STATE", _results(expected, seen, believed)),
+        *_partitions(expected, seen),
         *_plan(expected, seen, planner, statistics),
         *_orders(expected, seen, planner),
         *_access(expected, seen, planner),
@@ -152,6 +153,12 @@ def _results(expected: Expectation, seen: Observed, believed: Statistics) -> lis
         table += [["late, in the last batch", "", count(metric("rowsLate"))]]
         table += [["outside their window, dropped in the last batch", "", count(metric("rowsPurged"))]]
     return drawing.table(["", head, "observed"], table)
+
+
+def _partitions(expected: Expectation, seen: Observed) -> list[str]:
+    aliases = [input.alias for input in expected.spec.inputs]
+    lines = partitions.observed([manifest for manifest in seen.committed if manifest is not None], aliases)
+    return drawing.titled("PARTITIONING", lines) if lines else []
 
 
 def _plan(expected: Expectation, seen: Observed, planner: Planner, statistics: Statistics) -> list[str]:

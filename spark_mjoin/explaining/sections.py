@@ -11,7 +11,7 @@ from spark_mjoin.driver.choice import HORIZON_SECONDS, room_of
 from spark_mjoin.driver.costs import Costs
 from spark_mjoin.engine.overflow import FLUSH_TO, capacity
 from spark_mjoin.errors import listed
-from spark_mjoin.explaining import drawing, sizes
+from spark_mjoin.explaining import drawing, partitions, sizes
 from spark_mjoin.explaining.drawing import INDENT, count, share, size
 from spark_mjoin.explaining.expected import ASSUMED, Expectation
 from spark_mjoin.mjoin import orders
@@ -322,11 +322,12 @@ def partitioning(spec: JoinSpec, settings: Settings, requested: int) -> list[str
         lines = [f"{INDENT}one partition: no key is common to all inputs{ignored}"]
     else:
         lines = [
-            f"{INDENT}{_plural(settings.partitions, 'partition')}, by the hash of {drawing.key_name(star)}, which all"
-            " inputs have"
+            f"{INDENT}{_plural(settings.partitions, 'partition')}, by the {settings.partitioning} of"
+            f" {drawing.key_name(star)}, which all inputs have"
         ]
         if settings.partitions == 1:
             lines[0] += "; 'partitions' can be set higher, at any restart"
+        lines += partitions.foreseen(spec, settings)
     if settings.partitions > 1 and settings.memory_bytes is not None:
         lines.append(f"{INDENT}each has {size(settings.memory_bytes / settings.partitions)} of 'memory'")
     return drawing.titled("PARTITIONING", lines)

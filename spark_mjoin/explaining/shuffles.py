@@ -14,7 +14,7 @@ from spark_mjoin.doors.stages import StagedJoin
 from spark_mjoin.doors.streams import planned
 from spark_mjoin.driver import places
 from spark_mjoin.driver.staging import VARIABLE_BYTES, Expected
-from spark_mjoin.explaining import drawing, sections, shipping
+from spark_mjoin.explaining import drawing, partitions, sections, shipping
 from spark_mjoin.explaining.drawing import INDENT, count, size
 from spark_mjoin.explaining.explanation import ahead
 from spark_mjoin.mjoin.rendering import render
@@ -191,7 +191,15 @@ def _stages(joined: StagedJoin, stages: Sequence[ExplainedStage]) -> list[str]:
         if stage.memory_bytes is not None
     ]
     head = ["stage", "shuffled to it", "by key", *(["copies"] if shares else []), "rows", "bytes"]
-    return drawing.titled(title, because, drawing.table(head, rows), notes)
+    return drawing.titled(title, because, drawing.table(head, rows), notes, _divided(joined))
+
+
+def _divided(joined: StagedJoin) -> list[str]:
+    """How the rows of each stage are divided, where they are divided by a key."""
+    if joined.settings[0].shares or not joined.is_streaming:
+        return []
+    found = [partitions.foreseen(stage.spec, own) for stage, own in zip(joined.stages, joined.settings, strict=True)]
+    return found[0] if all(lines == found[0] for lines in found) else [line for lines in found for line in lines]
 
 
 def _bytes(joined: StagedJoin, stages: Sequence[ExplainedStage], expected: Expected, seconds: float) -> list[str]:

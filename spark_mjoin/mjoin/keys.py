@@ -23,7 +23,7 @@ import numpy as np
 import pyarrow as pa
 
 from spark_mjoin.mjoin.casts import cast
-from spark_mjoin.model import KeyDomain
+from spark_mjoin.model import Array, KeyDomain
 
 SHAREABLE = frozenset({"integer", "boolean", "date", "timestamp", "timestamp_ntz", "string", "binary"})
 """The kinds of domain that lose nothing: a column gathers back what was encoded, in the type it was."""
@@ -68,6 +68,35 @@ def _held(keys: pa.Array, domain: KeyDomain, dtype: pa.DataType) -> pa.Array | N
     except (pa.ArrowInvalid, pa.ArrowNotImplementedError):
         return None
     return found if encode(found, domain).to_pylist() == keys.to_pylist() else None
+
+
+def orders(keys: pa.Array, domain: KeyDomain) -> Array:
+    """Words that sort as encoded keys do, without sign. Equal keys have equal words; of bytes only the first count."""
+    if not domain.is_word:
+        return _first_bytes(keys.cast(pa.binary()), from_end=domain.kind == "decimal")
+    words = np.asarray(keys.to_numpy(zero_copy_only=False)).astype(np.int64, copy=False)
+    if domain.kind == "double":
+        words = np.where(words < 0, ~words ^ _SIGN, words)
+    out: Array = (words ^ _SIGN).view(np.uint64)
+    return out
+
+
+_SIGN = np.int64(-(1 << 63))
+_WORD_BYTES = 8
+
+
+def _first_bytes(keys: pa.Array, from_end: bool) -> Array:
+    """The first bytes of each key as a word; from its end, those of a signed number whose last byte is the highest."""
+    if not len(keys):
+        return np.zeros(0, np.uint64)
+    offsets = np.frombuffer(keys.buffers()[1], np.int32)[keys.offset : keys.offset + len(keys) + 1].astype(np.int64)
+    data = np.frombuffer(keys.buffers()[2] or b"", np.uint8)
+    lengths, out = np.diff(offsets), np.zeros(len(keys), np.uint64)
+    for place in range(_WORD_BYTES):
+        has = lengths > place
+        at = (offsets[1:] - 1 - place if from_end else offsets[:-1] + place)[has]
+        out[has] |= data[at].astype(np.uint64) << np.uint64(8 * (_WORD_BYTES - 1 - place))
+    return out ^ np.uint64(1 << 63) if from_end else out
 
 
 def _value(key: int | bytes, domain: KeyDomain) -> object:

@@ -1,6 +1,9 @@
 """Layouts: to which partitions a row goes.
 
-    even    partition 0 of 3: slots 0..1365, partition 1: 1366..2730, partition 2: 2731..4095
+    even        partition 0 of 3: slots 0..1365, partition 1: 1366..2730, partition 2: 2731..4095
+    assigned    partition 0 of 3: slots 1, 7, 8, ..., partition 1: 0, 2, ..., partition 2: 3, 5, ...
+    ranges      partition 0 of 3: keys up to 40, partition 1: up to 900, partition 2: all above
+    split       one of these, but the rows of key 17 go to partitions 0 and 2, some there, some here
 
     cube    a.i = b.i, b.j = c.j      cells      j: 0  1  2       two shares of key i, three of key j: six partitions
             a row of b is in one      i: 0     | 0 | 1 | 2 |
@@ -17,6 +20,8 @@ row with several copies is taken from the first one, so a layout knows which cop
 
 from __future__ import annotations
 
+import zlib
+from base64 import b64decode, b64encode
 from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cached_property
@@ -49,8 +54,12 @@ class Keys(Protocol):
         """Of their keys of a class, by default that which all inputs have; None where the input does not have it."""
         ...
 
-    def row_hashes(self) -> Array:
-        """Of all that is known of each row."""
+    def orders(self) -> Array:
+        """Of the keys that all inputs have, words that sort as they do: equal keys have equal words."""
+        ...
+
+    def row_hashes(self, rows: Array) -> Array:
+        """Of all that is known of each of some rows."""
         ...
 
 
@@ -66,7 +75,7 @@ class Divided:
         """The numbers of those rows of which a partition gets a copy."""
         bases = [partition, *(partition - more for more in self.besides)]
         here = np.flatnonzero(np.isin(self.targets, bases) if self.besides else self.targets == partition)
-        out: Array = here if self.rows is None else self.rows[here]
+        out: Array = here if self.rows is None else np.sort(self.rows[here])
         return out.astype(np.int32)
 
 
@@ -81,10 +90,18 @@ class Layout(Protocol):
         """Whether some rows go to several partitions."""
         ...
 
+    @property
+    def by_slots(self) -> bool:
+        """Whether a partition has the rows of its own slots, and no others."""
+        ...
+
+    @property
+    def hot_keys(self) -> tuple[int, ...]:
+        """The hashes of keys whose rows go elsewhere than those of others."""
+        ...
+
     def slots(self, partition: int, partitions: int) -> Slots:
-        """That a partition owns: it counts what is counted once for all, and is the only one with rows of their keys,
-        unless rows are replicated.
-        """
+        """That a partition owns: it counts what is counted once for all. There is at least one."""
         ...
 
     def holds(self, partition: int, partitions: int) -> Slots:
@@ -106,7 +123,11 @@ class Layout(Protocol):
 class Even:
     """Each partition owns a range of slots, and they differ by one slot at the most."""
 
+    gave_up: bool = False  # ranges of keys, which had soon become uneven: they are not tried again
+
     replicates = False
+    by_slots = True
+    hot_keys = ()
 
     def slots(self, partition: int, partitions: int) -> Slots:
         return Slots.between(self._first(partition, partitions), self._first(partition + 1, partitions))
@@ -121,18 +142,193 @@ class Even:
     def divide(self, keys: Keys, partitions: int) -> Divided:
         if partitions == 1:
             return Divided(np.zeros(keys.count, np.int16))
-        hashes = keys.hashes()
-        assert hashes is not None, "only a join with a key common to all inputs has partitions"
-        return Divided((of_hashes(hashes).astype(np.int64) * partitions // SLOTS).astype(np.int16))
+        return Divided((of_hashes(_common(keys)).astype(np.int64) * partitions // SLOTS).astype(np.int16))
 
     def firsts(self, keys: Keys, partition: int, partitions: int) -> None:
         return None
 
     def to_json(self) -> dict[str, Any]:
-        return {"kind": "even"}
+        return {"kind": "even", **({"gaveUp": True} if self.gave_up else {})}
+
+    def __str__(self) -> str:
+        return "hash, since ranges did not last" if self.gave_up else "hash"
 
 
 EVEN: Layout = Even()
+
+
+@dataclass(frozen=True)
+class Assigned:
+    """Each partition owns some slots, whichever."""
+
+    targets: bytes  # of each slot, the partition, in two bytes
+
+    replicates = False
+    by_slots = True
+    hot_keys = ()
+
+    @staticmethod
+    def of(targets: Array) -> Assigned:
+        return Assigned(np.ascontiguousarray(targets, "<i2").tobytes())
+
+    @cached_property
+    def partition_of(self) -> Array:
+        """Of each slot."""
+        return np.frombuffer(self.targets, "<i2")
+
+    def slots(self, partition: int, partitions: int) -> Slots:
+        return Slots(self.partition_of == partition)
+
+    def holds(self, partition: int, partitions: int) -> Slots:
+        return self.slots(partition, partitions)
+
+    def divide(self, keys: Keys, partitions: int) -> Divided:
+        return Divided(self.partition_of[of_hashes(_common(keys))])
+
+    def firsts(self, keys: Keys, partition: int, partitions: int) -> None:
+        return None
+
+    def to_json(self) -> dict[str, Any]:
+        return {"kind": "assigned", "targets": b64encode(zlib.compress(self.targets)).decode()}
+
+    def __str__(self) -> str:
+        return "rate"
+
+
+@dataclass(frozen=True)
+class Ranges:
+    """Each partition has a range of the keys, in their order."""
+
+    ends: tuple[int, ...]  # of the ranges but the last one: the first order that is not in it, ascending
+
+    replicates = False
+    by_slots = False
+    hot_keys = ()
+
+    @cached_property
+    def _ends(self) -> Array:
+        return np.array(self.ends, np.uint64)
+
+    def slots(self, partition: int, partitions: int) -> Slots:
+        return EVEN.slots(partition, partitions)
+
+    def holds(self, partition: int, partitions: int) -> Slots:
+        return ALL_SLOTS  # keys that follow each other have any slots
+
+    def divide(self, keys: Keys, partitions: int) -> Divided:
+        return Divided(np.searchsorted(self._ends, keys.orders(), side="right").astype(np.int16))
+
+    def firsts(self, keys: Keys, partition: int, partitions: int) -> None:
+        return None
+
+    def to_json(self) -> dict[str, Any]:
+        return {"kind": "ranges", "ends": list(self.ends)}
+
+    def __str__(self) -> str:
+        return "range"
+
+
+@dataclass(frozen=True)
+class Hot:
+    """A key whose rows are spread over several partitions."""
+
+    key: int  # its hash
+    shares: tuple[int, ...]  # of each input, into how many parts its rows are divided
+    cells: tuple[int, ...]  # the partitions; as many as all shares multiplied
+
+    @cached_property
+    def strides(self) -> tuple[int, ...]:
+        """What a step along the axis of each input adds to the number of a cell."""
+        return tuple(prod(self.shares[axis + 1 :]) for axis in range(len(self.shares)))
+
+    @cached_property
+    def places(self) -> Array:
+        """The cells, with an axis for each input."""
+        return np.array(self.cells, np.int64).reshape(self.shares)
+
+    def copies(self, input: int) -> int:
+        """In how many cells a row of an input is."""
+        return len(self.cells) // self.shares[input]
+
+
+@dataclass(frozen=True)
+class Split:
+    """As another layout, but the rows of some hot keys go to several partitions each.
+
+        hot key, shares: a 3, b 2, c 1        a:  0   1   2
+        a row of a is in two cells,         b: 0  p4  p0  p7
+        one of b in three,                     1  p2  p6  p3
+        one of c in all six
+
+    The rows of a key are a small cube, with an axis for each input: a row's coordinate on its own axis follows from a
+    hash of all that it has, and it has copies along the other axes. A combination has one row of each input, and so one
+    cell. The first copy of a row is that whose other coordinates are 0.
+
+    Not covered: rows of a hot key that are equal in all columns. They have one hash, and stay together.
+    """
+
+    base: Layout
+    hot: tuple[Hot, ...]  # by key
+
+    replicates = True
+    by_slots = False
+
+    @cached_property
+    def hot_keys(self) -> tuple[int, ...]:
+        return tuple(each.key for each in self.hot)
+
+    @cached_property
+    def _keys(self) -> Array:
+        return np.array(self.hot_keys, np.uint64)
+
+    def slots(self, partition: int, partitions: int) -> Slots:
+        return self.base.slots(partition, partitions)
+
+    def holds(self, partition: int, partitions: int) -> Slots:
+        owned = self.base.holds(partition, partitions).owned.copy()
+        for each in self.hot:
+            if partition in each.cells:
+                owned[of_hashes(np.array([each.key], np.uint64))] = 1
+        return Slots(owned)
+
+    def divide(self, keys: Keys, partitions: int) -> Divided:
+        plain, hashes = self.base.divide(keys, partitions), _common(keys)
+        is_hot = np.isin(hashes, self._keys)
+        if not is_hot.any():
+            return plain
+        assert plain.rows is None and not plain.besides, "there is one copy of each other row"
+        cold = np.flatnonzero(~is_hot)
+        targets, rows = [plain.targets[cold]], [cold]
+        for each in self.hot:
+            mine = np.flatnonzero(hashes == np.uint64(each.key))
+            if mine.size:
+                cells = np.moveaxis(each.places, keys.input, 0).reshape(each.shares[keys.input], -1)
+                there = cells[coordinates(keys.row_hashes(mine), 0, each.shares[keys.input])]
+                targets.append(there.reshape(-1).astype(np.int16))
+                rows.append(np.repeat(mine, there.shape[1]))
+        return Divided(np.concatenate(targets), np.concatenate(rows))
+
+    def firsts(self, keys: Keys, partition: int, partitions: int) -> Array:
+        out, hashes = np.ones(keys.count, np.bool_), _common(keys)
+        for each in self.hot:
+            if partition in each.cells:
+                at = np.unravel_index(each.cells.index(partition), each.shares)
+                if any(at[: keys.input]) or any(at[keys.input + 1 :]):
+                    out[hashes == np.uint64(each.key)] = False
+        return out
+
+    def to_json(self) -> dict[str, Any]:
+        hot = [[each.key, list(each.shares), list(each.cells)] for each in self.hot]
+        return {"kind": "split", "base": self.base.to_json(), "hot": hot}
+
+    def __str__(self) -> str:
+        return f"{self.base}, {len(self.hot)} hot {'key' if len(self.hot) == 1 else 'keys'}"
+
+
+def _common(keys: Keys) -> Array:
+    hashes = keys.hashes()
+    assert hashes is not None, "only a join with a key common to all inputs has partitions"
+    return hashes
 
 
 @dataclass(frozen=True)
@@ -154,6 +350,8 @@ class Cube:
     shares: tuple[tuple[int, int], ...]  # (key class, share) by class
 
     replicates = True
+    by_slots = False
+    hot_keys = ()
 
     @cached_property
     def cells(self) -> int:
@@ -211,7 +409,14 @@ _GOLDEN, _WORD = 0x9E3779B97F4A7C15, (1 << 64) - 1
 def read_layout(body: Mapping[str, Any]) -> Layout:
     """A layout as it is in a plan."""
     if body["kind"] == "even":
-        return EVEN
+        return Even(body.get("gaveUp", False))
+    if body["kind"] == "assigned":
+        return Assigned(zlib.decompress(b64decode(body["targets"])))
+    if body["kind"] == "ranges":
+        return Ranges(tuple(body["ends"]))
+    if body["kind"] == "split":
+        hot = (Hot(key, tuple(shares), tuple(cells)) for key, shares, cells in body["hot"])
+        return Split(read_layout(body["base"]), tuple(hot))
     if body["kind"] == "cube":
         return Cube(tuple((key_class, share) for key_class, share in body["shares"]))
     raise ValueError(f"no layout is called {body['kind']}")

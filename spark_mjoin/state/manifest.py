@@ -204,6 +204,20 @@ class SampleFigures:
 
 
 @dataclass(frozen=True)
+class TrafficFigures:
+    """See state.traffic."""
+
+    scheme: str
+    rows: Packed
+    keys: Packed
+    orders: Packed
+    rows_of_keys: Packed  # keys x inputs
+    slots: Packed
+    rows_of_slots: Packed  # inputs x slots
+    sampled: tuple[Packed, ...]
+
+
+@dataclass(frozen=True)
 class OperatorFigures(Patient):
     """One operator of the plan, as a version has it."""
 
@@ -283,6 +297,7 @@ class Manifest(Patient):
     learned: tuple[Edge, ...] = ()  # what probes of earlier plans have seen, over the join's inputs
     since: int = 0  # the version that made the plan what it is
     brought: Brought = ()  # empty: what came can be read again, or nothing was to come
+    traffic: TrafficFigures | None = None  # where there are several partitions, and rows may be divided otherwise
 
     @property
     def root(self) -> OperatorFigures:

@@ -9,6 +9,7 @@ not saved yet, and forgets. Rows leave for good through `depart` alone; segments
     departed, admitted                 what has left for good, and what was not let in
     probed                             what probes have seen
     sample                             rows by which to estimate what is pending or lost
+    traffic                            how many rows have come lately, of which keys
 """
 
 from __future__ import annotations
@@ -33,6 +34,7 @@ from spark_mjoin.state.promises import Promises
 from spark_mjoin.state.residency import Residency, Victim
 from spark_mjoin.state.sample import Sample
 from spark_mjoin.state.table import Table
+from spark_mjoin.state.traffic import Traffic
 
 
 @dataclass
@@ -57,6 +59,7 @@ class OperatorState:
     segments: list[Segment] = field(default_factory=list)
     results: int = 0  # combinations emitted since the operator is there
     sample: Sample | None = None  # of the inputs of the whole join: all operators of a plan have the same one
+    traffic: Traffic | None = None  # of the inputs of the whole join, too
     departures: Departures = field(default_factory=Departures)  # of this batch
 
     @staticmethod

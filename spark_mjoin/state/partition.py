@@ -6,11 +6,12 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from spark_mjoin.evidence import Edges
-from spark_mjoin.model import OperatorSpec, Position, Tree
+from spark_mjoin.model import OperatorSpec, Position, Scheme, Tree
 from spark_mjoin.state.manifest import Lineage, Signature
 from spark_mjoin.state.operator import OperatorState
 from spark_mjoin.state.residency import Victim
 from spark_mjoin.state.sample import Sample
+from spark_mjoin.state.traffic import Traffic
 
 
 @dataclass
@@ -47,6 +48,22 @@ class PartitionState:
         """Let rows that arrive come into a sample."""
         for operator in self.operators:
             operator.sample = sample
+
+    @property
+    def traffic(self) -> Traffic | None:
+        """How many rows have come lately, of which keys; None where nobody asks."""
+        return self.root.traffic
+
+    def count_keys(self, scheme: Scheme | None) -> None:
+        """Let rows that arrive be counted by their keys, for those who divide rows by them; None: nobody asks."""
+        if scheme is None:
+            self.resume_traffic(None)
+        elif self.traffic is None or self.traffic.scheme != scheme:
+            self.resume_traffic(Traffic.empty(len(self.inputs()), scheme))
+
+    def resume_traffic(self, traffic: Traffic | None) -> None:
+        for operator in self.operators:
+            operator.traffic = traffic
 
     def signatures(self) -> tuple[tuple[Signature | None, ...] | None, ...]:
         """What the rows of each operator mean that are results of others."""

@@ -75,6 +75,7 @@ _KINDS: dict[str, np.dtype[Any]] = {
     "b": np.dtype("i1"),
     "i": np.dtype("<i4"),
     "q": np.dtype("<i8"),
+    "f": np.dtype("<f4"),
     "d": np.dtype("<f8"),
 }
 

@@ -43,6 +43,7 @@ from spark_mjoin.state.partition import PartitionState
 from spark_mjoin.state.routing import ALONE, Routing
 from spark_mjoin.state.segments import Segments
 from spark_mjoin.state.stored import StoredRows
+from spark_mjoin.state.traffic import Traffic
 
 ANCESTORS = 64  # that a manifest names: a state in memory that is older is loaded anew
 
@@ -128,6 +129,7 @@ class StateStore(Manifests):
         state.positions = manifest.positions
         state.results = manifest.results
         state.learned = edges_of(manifest.learned)
+        state.resume_traffic(None if manifest.traffic is None else Traffic.of(manifest.traffic))
         state.since = manifest.since
         state.lineage = (*manifest.lineage, (state.version, published.identity))
 
@@ -253,4 +255,5 @@ def _manifest(state: PartitionState, version: int, positions: Mapping[str, Posit
         learned=kept_edges(state.learned),
         since=state.since,
         brought=batch.brought,
+        traffic=None if state.traffic is None else state.traffic.figures(),
     )

@@ -19,6 +19,7 @@ from spark_mjoin.mjoin.registry import FUNCTIONS
 from spark_mjoin.query.graph import plan_join
 from spark_mjoin.schema import parse_ddl
 from spark_mjoin.sources import REGISTRY, formats
+from spark_mjoin.state.layouts import EVEN
 from tests.manifests import manifest
 
 ROOT = Path(__file__).parent.parent.parent
@@ -101,7 +102,7 @@ def test_the_columns_of_the_expression_table_are_those_that_are_tested() -> None
 
 def test_every_metric_is_documented_and_exists() -> None:
     of_one = manifest((1,), orders=("o > p",), standing=Standing(windows=((1, True),)))
-    shown = metrics.Shown(1, 1.0, "(o p)", {"o": "p: hash"}, ("sequential", "value"))
+    shown = metrics.Shown(1, 1.0, "(o p)", {"o": "p: hash"}, ("sequential", "value"), EVEN)
     reported = metrics.report([of_one], ["o"], shown) | metrics.lag([0])
     expected = {re.sub("^o(?=[AENPR])", "<alias>", name) for name in reported}
     assert {cells[0].strip("`") for cells in rows("Metrics")} == expected | set(of_the_shuffle())

@@ -6,7 +6,7 @@ import uuid
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import Any, get_args
 
 import pyarrow as pa
 import pytest
@@ -21,6 +21,7 @@ from spark_mjoin.engine import batch, cache, delivered, emission
 from spark_mjoin.engine.delivered import Delivered
 from spark_mjoin.engine.exchange import Sender
 from spark_mjoin.errors import StateError
+from spark_mjoin.model import Scheme
 from spark_mjoin.state.columns import hash_array
 from spark_mjoin.state.directory import Directory
 from spark_mjoin.state.layouts import Cube
@@ -31,6 +32,7 @@ from tests.clock import SetClock
 from tests.examples import examples
 from tests.feeds import brought_to
 from tests.harness import Rows, duckdb_join, rows, scripted
+from tests.relaid import relaid
 
 QUERY = "SELECT a.k, a.n AS an, b.n AS bn, c.n AS cn FROM a JOIN b ON a.k = b.k JOIN c ON c.k = b.k"
 OK, CRASH, TORN, PARTLY, TWICE = "ok", "crash", "torn", "partly", "twice"
@@ -324,6 +326,39 @@ def oracle_partitions_change_while_results_are_pending(
     while node.has_more():
         found += node.batch([None] * 3)
     assert found == expected(scripts)
+
+
+@examples(30)
+@given(
+    st.sampled_from(get_args(Scheme)),
+    st.booleans(),
+    st.sampled_from(["1g", "2k", "9k"]),
+    st.sampled_from([OK, CRASH, TORN, PARTLY, TWICE]),
+    st.sampled_from(["(a b c)", "((a b) c)"]),
+    st.sampled_from(["2", "3", "5"]),
+)
+def oracle_layouts_change_while_results_are_pending(
+    tmp_path_factory: pytest.TempPathFactory,
+    scheme: Scheme,
+    split: bool,
+    memory: str,
+    fault: str,
+    plan: str,
+    partitions: str,
+) -> None:
+    """From batch to batch, with copies in the old partitions, or in the new ones, or in both."""
+    scripts, seen = script(40, 5), list[str]()
+    options = {"memory": "2k", "plan": plan, "blockingThreshold": "1", "partitions": partitions}
+    with relaid(scheme, seen, split):
+        node, found = Node(tmp_path_factory.mktemp("node"), scripts, **options), Rows()
+        for number, input in enumerate(zip(*scripts.values(), strict=True)):
+            if number:
+                node.restart(memory=memory)
+            found += node.batch(input, fault if number else OK)
+        while node.has_more():
+            found += node.batch([None] * 3)
+    assert found == expected(scripts)
+    assert len(set(seen)) > 1 or (scheme == "hash" and not split), "layouts change"
 
 
 def test_a_batch_that_was_not_finished_wants_the_partitions_that_it_was_planned_with(tmp_path: Path) -> None:

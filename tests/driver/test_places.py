@@ -11,7 +11,7 @@ from spark_mjoin.driver.places import AHEAD, SLOWLY, Places, crossing
 
 HOSTS = ("h1", "h2", "h3")
 EXECUTORS = st.dictionaries(st.sampled_from([f"e{n}" for n in range(7)]), st.sampled_from(HOSTS), min_size=1)
-BYTES = st.dictionaries(st.sampled_from(HOSTS), st.floats(0, 1e9))
+BYTES = st.dictionaries(st.sampled_from(HOSTS), st.integers(0, 10**9).map(float))
 
 
 def even(at: Sequence[str], executors: Mapping[str, str]) -> bool:

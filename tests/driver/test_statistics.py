@@ -9,7 +9,7 @@ import pytest
 from spark_mjoin.config import Options
 from spark_mjoin.counts import BatchCounts
 from spark_mjoin.engine import arrival
-from spark_mjoin.engine.arrival import Gate
+from spark_mjoin.engine.arrival import Gate, Own
 from spark_mjoin.engine.feed import Piece
 from spark_mjoin.evidence import EdgeCounts, Edges, faded, kept_edges
 from spark_mjoin.mjoin.statistics import Statistics
@@ -48,7 +48,7 @@ def joined(spec: JoinSpec, batches: list[tuple[int, pa.RecordBatch]], slots: Slo
     state = OperatorState.alone(spec)
     for input, rows in batches:
         counts = BatchCounts([0] * len(spec.inputs))
-        for _ in arrival.arrive(state, input, Piece.whole(input, rows), counts, Gate(slots)):
+        for _ in arrival.arrive(state, input, Piece.whole(input, rows), counts, Gate(Own(slots))):
             continue
         state.probed.learn(counts.work().edges, sum(counts.rows_in))
     return state

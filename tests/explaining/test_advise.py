@@ -324,9 +324,20 @@ def test_partitions_follow_from_the_work_and_from_skew(tmp_path: Path, monkeypat
     (tmp_path / "skewed").mkdir()
     third = np.where(IN_ORDER % 3 == 0, 0, IN_ORDER)
     skewed = parquet(tmp_path / "skewed", a={"k": third}, b={"k": IN_ORDER}) | {"on": "k"} | fast
-    assert int(advised(skewed, SAMPLE, seconds=10).options["partitions"]) == 2, "a third of the rows goes to one task"
+    whole = advised(skewed | {"splitHotKeys": "false"}, SAMPLE, seconds=10)
+    assert int(whole.options["partitions"]) == 2, "a third of the rows goes to one task"
+    split = advised(skewed, SAMPLE, seconds=10)
+    assert int(split.options["partitions"]) == 16, "or to several"
+    said = section(split, "PARTITIONING")
+    found = re.search(r"fullest of 16 partitions has ([\d.]+) times the mean", said)
+    assert found is not None and float(found[1]) > 3, said
+    assert "because of 1 hot key with 16.7% of all rows. It is split, into 13 parts: then it has 1." in said, said
     slow = dict.fromkeys(fast, "10")
     assert "partitions" not in advised(even | slow, SAMPLE).options
+    for scheme in ("range", "rate"):
+        assert "into 13 parts" in section(
+            advised(skewed | {"partitioning": scheme}, SAMPLE, seconds=10), "PARTITIONING"
+        )
 
 
 def test_a_chain_is_not_advised_to_be_split(tmp_path: Path) -> None:

@@ -129,8 +129,15 @@ def test_a_star_can_be_split_and_a_chain_cannot() -> None:
     )
     split = explained(join("a b c", on="k", partitions="4", memory="8m"))
     assert section(split, "PARTITIONING") == (
-        "  4 partitions, by the hash of k1, which all inputs have\n  each has 2.0 MiB of 'memory'\n\n"
+        "  4 partitions, by the hash of k1, which all inputs have\n"
+        "  all partitions get equally many rows, but for frequent keys: one with more than 16.7% of all rows is split\n"
+        "  each has 2.0 MiB of 'memory'\n\n"
     )
+    ranges = explained(join("a b c", on="k", partitions="4", partitioning="range"))
+    assert "by the range of k1" in section(ranges, "PARTITIONING")
+    assert "by hash until 10,000 rows have come" in section(ranges, "PARTITIONING")
+    shed = explained(join("a b c", on="k", partitions="4", overflow="shed"))
+    assert "no key is split, however frequent, since option 'overflow' is 'shed'" in section(shed, "PARTITIONING")
     chain = explained(join("a b c", CHAIN, partitions="4"))
     assert section(chain, "PARTITIONING") == (
         "  one partition: no key is common to all inputs ('partitions' = 4 has no effect)\n\n"

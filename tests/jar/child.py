@@ -16,6 +16,7 @@ import spark_mjoin
 from tests.jar.cube_scenarios import CUBES
 from tests.jar.engine_scenarios import ENGINE
 from tests.jar.fault_scenarios import FAULTS
+from tests.jar.layout_scenarios import LAYOUTS
 from tests.jar.oracle_scenarios import ORACLES
 from tests.jar.scenarios import SCENARIOS
 from tests.jar.stage_scenarios import STAGES
@@ -69,7 +70,9 @@ def main(mode: str, root: Path, names: list[str]) -> None:
         directory.mkdir()
         started = time.monotonic()
         try:
-            (SCENARIOS | STREAMS | TABLES | ENGINE | ORACLES | FAULTS | STAGES | CUBES)[name].run(spark, directory)
+            (SCENARIOS | STREAMS | TABLES | ENGINE | ORACLES | FAULTS | STAGES | CUBES | LAYOUTS)[name].run(
+                spark, directory
+            )
             outcome[name] = None
         except Exception:  # noqa: BLE001 - the parent shows it
             outcome[name] = traceback.format_exc()

@@ -15,6 +15,7 @@ from tests.examples import FACTOR
 from tests.jar.cube_scenarios import CUBES
 from tests.jar.engine_scenarios import ENGINE
 from tests.jar.fault_scenarios import FAULTS as ON_A_CLUSTER
+from tests.jar.layout_scenarios import LAYOUTS
 from tests.jar.oracle_scenarios import ORACLES
 from tests.jar.scenarios import SCENARIOS
 from tests.jar.stage_scenarios import STAGES
@@ -28,7 +29,7 @@ ALL = {
     "format": SCENARIOS,
     "streams": STREAMS,
     "tables": TABLES | ENGINE,
-    "stages": STAGES | CUBES,
+    "stages": STAGES | CUBES | LAYOUTS,
     "oracle": ORACLES,
     "faults": ON_A_CLUSTER,
 }  # each in a session of its own

@@ -21,9 +21,10 @@ HOSTS = ("127.0.0.2", "127.0.0.3")
 LAST = 3  # batches that are looked at, when partitions are where they will be
 
 
-def run(root: Path, cluster: Standalone) -> Any:
+def run(root: Path, cluster: Standalone, rates: bool = False) -> Any:
     root.mkdir()
-    request = {"root": str(root), "master": cluster.url, "conf": EXECUTORS}
+    more = {"spark.executor.cores": "1", "spark.locality.wait": "1s"} if rates else {}  # a task that waits is alone
+    request = {"root": str(root), "master": cluster.url, "conf": EXECUTORS | more, "rates": rates}
     (root / "request.json").write_text(json.dumps(request))
     with (root / "log").open("w") as log:
         command = [sys.executable, "-m", "tests.spark.two_hosts", str(root / "request.json")]
@@ -62,3 +63,23 @@ def test_partitions_go_where_their_rows_are(tmp_path: Path) -> None:
     unavoidable = least_moved(together["sent"]) / sum(task["bytes"] for task in together["sent"])
     assert parts[0] < unavoidable + 0.1, "what is left is the small stream, and what is spread unevenly before"
     assert 0.4 < parts[1] < 0.6, "half of all rows are at home by chance"
+
+
+@pytest.mark.timeout(600)
+def test_slots_divided_by_rates_go_where_their_fastest_input_is(tmp_path: Path) -> None:
+    with Standalone(tmp_path / "cluster", hosts=HOSTS) as cluster:
+        both = run(tmp_path / "rates", cluster, rates=True)
+    parts = {}
+    for scheme, said in both.items():
+        assert said["results"] == said["expected"]
+        by_batch = [of["bytesMoved"] / of["shuffledBytes"] for of in said["metrics"]]
+        print(f"by {scheme}: the streams come from", *sorted(set(said["from"])))
+        print(f"by {scheme}: moved of what was shuffled, by batch:", *(f"{part:.2f}" for part in by_batch))
+        last = said["metrics"][-LAST:]
+        parts[scheme] = sum(of["bytesMoved"] for of in last) / sum(of["shuffledBytes"] for of in last)
+    assert [both[scheme]["kind"] for scheme in ("hash", "rate")] == ["even", "assigned"]
+    assert 0.4 < parts["hash"] < 0.6, "half of all rows are at home by chance"
+    if len(set(both["rate"]["from"])) == 2:  # Spark decides where deduplication runs
+        assert parts["rate"] < 0.2, "each input has a tenth of its rows where the other one is fast"
+    else:
+        assert 0.4 < parts["rate"] < 0.6, "both come from one host, and half of the partitions are on the other one"

@@ -6,6 +6,9 @@ of the join: then they can meet on the same host. Or any keys are taken, and the
 
 Runs both. Writes `said.json`: the metrics of each batch, and what Spark itself has counted of the stages before and of
 the join.
+
+With `rates` in the request: two streams, each of which comes from one executor, since its deduplication has one
+partition. Each has nearly all rows of every other key. They are joined by hash, and by rates.
 """
 
 import json
@@ -31,14 +34,16 @@ PARTITIONS, BATCHES, KEYS = 4, 6, 40  # in each batch, in each partition
 def main(request: dict[str, Any]) -> None:
     root = Path(request["root"])
     builder = SparkSession.builder.master(request["master"])
-    settings = {"spark.ui.enabled": "true", "spark.ui.port": "0", "spark.sql.shuffle.partitions": str(PARTITIONS)}
+    by_rates = request.get("rates", False)
+    shuffled = str(1 if by_rates else PARTITIONS)
+    settings = {"spark.ui.enabled": "true", "spark.ui.port": "0", "spark.sql.shuffle.partitions": shuffled}
     for name, value in (CONF | request["conf"] | settings).items():
         builder = builder.config(name, value)
     spark = builder.getOrCreate()
     said: dict[str, Any] = {}
-    for name in ("together", "anywhere"):
+    for name in ("hash", "rate") if by_rates else ("together", "anywhere"):
         (root / name).mkdir()
-        said[name] = joined(spark, root / name, name == "together")
+        said[name] = of_rates(spark, root / name, name) if by_rates else joined(spark, root / name, name == "together")
     (root / "said.json").write_text(json.dumps(said))
     spark.stop()
 
@@ -70,6 +75,54 @@ def joined(spark: SparkSession, root: Path, together: bool) -> dict[str, Any]:
         "explained": str(explained),
         "expected": [sum(getattr(s, name) for s in explained.stages) for name in ("moved_bytes", "bytes")],
     }
+
+
+RATED_BATCHES, RATED_ROWS, RATED_KEYS = 14, 3000, 800
+
+
+def of_rates(spark: SparkSession, root: Path, scheme: Any) -> dict[str, Any]:
+    """What is said of a query whose streams have different keys, mostly."""
+    dice = np.random.Generator(np.random.Philox(9))
+    expected, counts = 0, {alias: np.zeros(RATED_KEYS, np.int64) for alias in "ab"}
+    for batch in range(RATED_BATCHES):
+        for part, alias in enumerate("ab"):
+            keys = 2 * dice.integers(0, RATED_KEYS // 2, RATED_ROWS)
+            keys += np.where(dice.random(RATED_ROWS) < 0.1, 1 - part, part)
+            numbers = np.arange(batch * RATED_ROWS, (batch + 1) * RATED_ROWS)
+            words = [os.urandom(100).hex() for _ in keys]
+            put(root / alias, batch, pa.table({"k": keys, "n": numbers, "words": words}))
+            counts[alias] += np.bincount(keys, minlength=RATED_KEYS)
+    expected = int((counts["a"] * counts["b"]).sum())
+    files = spark.readStream.option("maxFilesPerTrigger", 1).schema("k BIGINT, n BIGINT, words STRING")
+    inputs = {alias: files.parquet(str(root / alias)).dropDuplicates(["n"]) for alias in "ab"}
+    query = "SELECT a.k, length(a.words) AS x, length(b.words) AS y FROM a JOIN b ON a.k = b.k"
+    frame = spark_mjoin.join(inputs, query, partitions=PARTITIONS, partitioning=scheme)
+    writer = frame.writeStream.format("noop").option("checkpointLocation", str(root / "checkpoint"))
+    running = writer.trigger(availableNow=True).start()
+    running.awaitTermination()
+    operators = [p["stateOperators"] for p in running.recentProgress if p["numInputRows"]]
+    metrics = [o["customMetrics"] for all in operators for o in all if o["operatorName"].startswith("mjoin")]
+    return {
+        "metrics": metrics,
+        "expected": expected,
+        "results": int(metrics[-1]["resultsTotal"]),
+        "from": came(spark),
+        "kind": kind(root),
+    }
+
+
+def kind(root: Path) -> str:
+    """Of the layout by which the last batch was planned."""
+    last = max((root / "checkpoint/state/0/mjoin").glob("plan-*"))
+    return str(json.loads(last.read_text()[9:])["plan"]["routing"].get("layout", {"kind": "even"})["kind"])
+
+
+def came(spark: SparkSession) -> list[str]:
+    """The hosts from which the two streams came in the last batch."""
+    senders = [stage for stage in stages(spark) if stage["shuffleReadBytes"] and stage["shuffleWriteBytes"]]
+    last = sorted(senders, key=lambda stage: stage["stageId"])[-2:]
+    tasks = [t for stage in last for t in asked(spark, f"stages/{stage['stageId']}/0/taskList?length=100")]
+    return [task["host"] for task in tasks if task["taskMetrics"]["shuffleWriteMetrics"]["bytesWritten"]]
 
 
 def write(spark: SparkSession, root: Path, together: bool) -> None:

@@ -210,7 +210,7 @@ def test_a_batch_goes_on_without_input_that_was_lost_after_its_first_attempt(
 
 
 def _is_named(segment: Path) -> bool:
-    return any(segment.name in manifest.read_text() for manifest in segment.parent.glob("version-*"))
+    return any(segment.name.encode() in manifest.read_bytes() for manifest in segment.parent.glob("version-*"))
 
 
 def test_input_that_was_lost_with_rows_on_disk_is_an_error_that_says_how_to_go_on(tmp_path: Path) -> None:
