@@ -68,9 +68,9 @@ class Arrivals:
             return
         if self.runs:
             last = self._events.array[self.runs - 1]
-            self.in_order = self.in_order and bool(events[0] >= last)
             if events[0] == last:
                 starts, events = starts[1:], events[1:]
+            self.in_order = self.in_order and bool((events[:1] > last).all())
         self.in_order = self.in_order and bool((events[1:] > events[:-1]).all())
         end = self.runs + starts.size
         self._starts.reserve(end)[self.runs : end] = starts

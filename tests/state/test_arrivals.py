@@ -85,6 +85,12 @@ def after(steps: list[tuple]) -> tuple[Arrivals, list[int]]:
     return runs, plain
 
 
+def test_rows_that_continue_the_last_run_and_then_go_back_are_not_in_order() -> None:
+    runs, plain = after([("together", 1, 1), ("each", [1, 0])])
+    assert plain == [1, 1, 0] and not runs.in_order
+    assert runs.since(1, np.array([0, 1, 2], np.int32)).tolist() == [True, True, False]
+
+
 @given(STEPS, st.data())
 def differential_runs_say_what_one_number_per_row_says(steps: list[tuple], data: st.DataObject) -> None:
     runs, plain = after(steps)
