@@ -37,6 +37,7 @@ from spark_mjoin.driver import balance, staging
 from spark_mjoin.driver.intake import Brought
 from spark_mjoin.driver.loading import fitting
 from spark_mjoin.driver.session import batch_tasks
+from spark_mjoin.driver.widths import width
 from spark_mjoin.model import Expected, JoinSpec, Settings
 from spark_mjoin.query.cubes import is_cube
 from spark_mjoin.query.cubes import render as render_cube
@@ -179,6 +180,6 @@ def _known_rows(frames: Sequence[DataFrame], spec: JoinSpec) -> list[float | Non
             continue
         statistics = frame._jdf.queryExecution().optimizedPlan().stats()
         counted, size = statistics.rowCount(), float(str(statistics.sizeInBytes()))
-        by_size = size / sum(staging.width(field.type) for field in source.schema) if size < UNKNOWN_BYTES else None
+        by_size = size / sum(width(field.type) for field in source.schema) if size < UNKNOWN_BYTES else None
         found.append(float(str(counted.get())) if counted.isDefined() else by_size)
     return found

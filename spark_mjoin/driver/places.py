@@ -26,7 +26,7 @@ from collections.abc import Mapping, Sequence
 
 import numpy as np
 
-from spark_mjoin.driver.staging import sent_width
+from spark_mjoin.driver.widths import sent_width
 from spark_mjoin.model import Array, JoinSpec
 from spark_mjoin.state.manifest import Manifest
 

@@ -11,7 +11,7 @@ follows from what somebody expects, and nothing else, so that a restart with the
 Rows: `expectedRowsPerSecond` over the longest window, or over HORIZON_SECONDS if that is shorter or there are none; or
 the rows that a table has. Where only some are known, the others count as their mean; where none are, all count as
 ASSUMED_ROWS_PER_SECOND. Selectivities: `expectedSelectivity`, or as if keys were unique. Widths: by the types of the
-columns that are sent, VARIABLE_BYTES for values without a fixed width.
+columns that are sent, and an assumption for values without a fixed one (driver.widths).
 
 A stage moves all rows of its members. The busiest task of a plan of stages takes in a partition's part of all that they
 move, that of a cube a cell's part of all copies (driver.cubes), and one task all inputs once. A plan of several tasks
@@ -46,9 +46,10 @@ import pyarrow as pa
 
 from spark_mjoin.driver import access, cubes
 from spark_mjoin.driver.costs import Inputs, expected_of
+from spark_mjoin.driver.widths import sent_width, width
 from spark_mjoin.mjoin.expressions import type_of
 from spark_mjoin.mjoin.statistics import Statistics
-from spark_mjoin.model import InputSpec, JoinSpec, Settings, Tree
+from spark_mjoin.model import JoinSpec, Settings, Tree
 from spark_mjoin.query import cubes as notation
 from spark_mjoin.query import stages
 from spark_mjoin.query import tree as trees
@@ -56,7 +57,6 @@ from spark_mjoin.query.cubes import Shares
 
 HORIZON_SECONDS = 600.0  # that the choice looks ahead
 ASSUMED_ROWS_PER_SECOND = 1000.0  # where nothing is known of any input
-VARIABLE_BYTES = 20.0  # of a string or another value without a fixed width, with its offset: as Spark's planner has it
 EXACT = 6  # inputs
 MOST_STEPS = 1000
 SEVERAL_COST = 1.5  # of a byte in one of several tasks against one in a single task
@@ -124,24 +124,6 @@ class Expected:
     @cached_property
     def _statistics(self) -> Statistics:
         return Statistics.of(self.spec, self.rows, given=self.given)
-
-
-def sent_width(spec: JoinSpec, input: InputSpec) -> float:
-    """Bytes of a row of an input, as it is sent."""
-    schema = spec.sources[input.source].schema
-    return sum(width(schema.field(name).type) for name in input.columns)
-
-
-def width(type: pa.DataType) -> float:
-    """The bytes of a value, about."""
-    if pa.types.is_boolean(type):
-        return 1 / 8
-    if pa.types.is_struct(type):
-        return sum(width(type.field(i).type) for i in range(type.num_fields))
-    try:
-        return float(type.bit_width / 8)
-    except ValueError:
-        return VARIABLE_BYTES
 
 
 def in_order(tree: Tree) -> list[tuple[Tree, ...]]:

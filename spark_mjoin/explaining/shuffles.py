@@ -13,7 +13,8 @@ from spark_mjoin.doors import shim
 from spark_mjoin.doors.stages import StagedJoin
 from spark_mjoin.doors.streams import planned
 from spark_mjoin.driver import places
-from spark_mjoin.driver.staging import VARIABLE_BYTES, Expected
+from spark_mjoin.driver.staging import Expected
+from spark_mjoin.driver.widths import VARIABLE_BYTES
 from spark_mjoin.explaining import drawing, partitions, sections, shipping
 from spark_mjoin.explaining.drawing import INDENT, count, size
 from spark_mjoin.explaining.explanation import ahead

@@ -9,7 +9,7 @@ import numpy as np
 from spark_mjoin.driver import placement
 from spark_mjoin.driver.balance import rules
 from spark_mjoin.driver.balance.seen import Known, Seen, even_targets
-from spark_mjoin.driver.staging import sent_width
+from spark_mjoin.driver.widths import sent_width
 from spark_mjoin.model import SLOTS, Array, JoinSpec, Settings
 from spark_mjoin.state.layouts import EVEN, Assigned, Even, Layout, Ranges
 
