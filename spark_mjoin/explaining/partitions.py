@@ -14,7 +14,7 @@ from spark_mjoin import metrics
 from spark_mjoin.driver import balance, cubes
 from spark_mjoin.driver.balance import rules
 from spark_mjoin.driver.balance.bases import saved_by_rates
-from spark_mjoin.driver.balance.seen import Seen
+from spark_mjoin.driver.balance.seen import Known, Seen
 from spark_mjoin.explaining.drawing import INDENT
 from spark_mjoin.explaining.sampling import Sample
 from spark_mjoin.model import Array, JoinSpec, Settings
@@ -56,30 +56,6 @@ def hot_share(partitions: int) -> float:
 
 
 @dataclass(frozen=True)
-class _Sampled:
-    """Rows of an input by their keys (`layouts.Keys`)."""
-
-    input: int
-    found: Array
-
-    @property
-    def count(self) -> int:
-        return int(self.found.size)
-
-    def has(self, key_class: int) -> bool:
-        return True
-
-    def hashes(self, key_class: int | None = None) -> Array:
-        return self.found
-
-    def orders(self) -> Array:
-        return self.found  # samples know hashes alone: nothing is said of ranges
-
-    def row_hashes(self, rows: Array) -> Array:
-        return rows.astype(np.uint64)
-
-
-@dataclass(frozen=True)
 class Foreseen:
     """What a sample says about partitions."""
 
@@ -99,9 +75,9 @@ def of_samples(spec: JoinSpec, settings: Settings, samples: Sequence[Sample]) ->
     routing, found = Routing(count), [Traffic.empty(len(samples), "rate") for _ in range(count)]
     for input, of in enumerate(samples):
         keys = of.keys[star]
-        at = routing.divide(_Sampled(input, keys)).targets
+        at = routing.divide(_known(input, keys)).targets
         for partition, traffic in enumerate(found):
-            traffic.take(_Sampled(input, keys[at == partition]))
+            traffic.take(_known(input, keys[at == partition]))
     seen = Seen.counted(found, routing.layout, 0).weighted(weights)
     by_hash = replace(settings, partitioning="hash")
     chosen = balance.choose(spec, by_hash, routing, seen, rules.STAY).layout
@@ -109,10 +85,15 @@ def of_samples(spec: JoinSpec, settings: Settings, samples: Sequence[Sample]) ->
     mean = seen.total / count
     rows = np.zeros(count)
     for input, (of, weight) in enumerate(zip(samples, weights.tolist(), strict=True)):
-        targets = chosen.divide(_Sampled(input, of.keys[star]), count).targets
+        targets = chosen.divide(_known(input, of.keys[star]), count).targets
         rows += weight * np.bincount(targets, minlength=count)
     share = sum(float(seen.keys[key].sum()) for key in hot) / seen.total
     return Foreseen(seen.slowest / mean, hot, share, float(rows.max()) / mean, saved_by_rates(spec, settings, seen))
+
+
+def _known(input: int, hashes: Array) -> Known:
+    """Rows of a sample by the hashes of their keys. It has nothing else of them, so nothing is said of ranges."""
+    return Known(hashes, hashes, input)
 
 
 def sampled(spec: JoinSpec, settings: Settings, samples: Sequence[Sample]) -> list[str]:

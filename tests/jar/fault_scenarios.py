@@ -13,9 +13,10 @@ from typing import Any
 from pyspark.sql import functions as F
 
 import spark_mjoin
+from tests.jar.layout_scenarios import layouts, skewed
 from tests.jar.scenarios import Scenario, rest, scenario, wait_for_executors
 from tests.jar.stream_scenarios import StreamJoin, failure_of
-from tests.spark.joins import CHAIN
+from tests.spark.joins import CHAIN, STAR
 
 FAULTS: dict[str, Scenario] = {}
 on_a_cluster = scenario("one-slot", of=FAULTS)
@@ -75,6 +76,24 @@ def oracle_cells_of_a_cube_die(spark: Any, root: Path) -> None:
     ]
     with struck(faults):
         assert join.collect(spark, join.load(spark)) == join.expected()
+
+
+@on_a_cluster
+def oracle_tasks_die_while_a_hot_key_is_split(spark: Any, root: Path) -> None:
+    """In the batch whose tasks take over the state, with rows on disk."""
+    wait_for_executors(2)
+    join = skewed(StreamJoin(root, STAR), 7, 0.5)
+    faults = [
+        {"when": "before", "file": "rows-0*6-1-", "what": "raise"},
+        {"when": "after", "file": "version-0*6[.]", "what": "worker"},
+        {"when": "before", "file": "version-0*6[.]", "what": "executor"},
+    ]
+    with struck(faults):
+        frame = spark_mjoin.join(join.inputs(spark), STAR, partitions=4, memory="2m")
+        assert join.collect(spark, frame) == join.expected()
+    assert layouts(join)[-1] == "split"
+    plans = sorted(join.checkpoint.glob("state/0/mjoin/plan-*"))
+    assert json.loads(plans[-1].read_text()[9:])["plan"]["routing"]["since"] == 6, "the batch that the faults are in"
 
 
 class Once:

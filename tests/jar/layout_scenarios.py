@@ -48,7 +48,7 @@ def layouts(join: StreamJoin, operator: int = 0) -> list[str]:
     return [routing.get("layout", {"kind": "even"})["kind"] for routing in routings]
 
 
-@on_both
+@on_classic
 def layouts_split_a_hot_key_and_take_it_back(spark: Any, root: Path) -> None:
     """With a restart while it is split, and rows on disk."""
     join = skewed(StreamJoin(root, STAR), 8, 0.5)
@@ -95,7 +95,7 @@ def layouts_of_a_later_stage_reach_the_earlier_one(spark: Any, root: Path) -> No
     assert layouts(join, 1)[-1] == "even", "keys of the first stage are unique"
 
 
-@on_classic
+@on_both
 def layouts_by_range_and_by_rate(spark: Any, root: Path) -> None:
     """From the fifth batch on. A batch that has failed runs again as it was planned."""
     for scheme, kind in (("range", "ranges"), ("rate", "assigned")):
