@@ -12,12 +12,12 @@ import pyarrow as pa
 
 import spark_mjoin
 from tests.harness import rows
-from tests.jar.scenarios import BOTH, CLASSIC, Scenario, scenario
+from tests.jar.scenarios import CLASSIC, Scenario, scenario
 from tests.jar.stream_scenarios import StreamJoin, failure_of, operators
 from tests.spark.joins import CHAIN, STAR
 
 LAYOUTS: dict[str, Scenario] = {}
-on_classic, on_both = scenario(*CLASSIC, of=LAYOUTS), scenario(*BOTH, of=LAYOUTS)
+on_classic = scenario(*CLASSIC, of=LAYOUTS)
 
 PARTITIONS, ROWS, KEYS, HOT = 4, 6000, 4000, 1
 
@@ -95,7 +95,7 @@ def layouts_of_a_later_stage_reach_the_earlier_one(spark: Any, root: Path) -> No
     assert layouts(join, 1)[-1] == "even", "keys of the first stage are unique"
 
 
-@on_both
+@on_classic
 def layouts_by_range_and_by_rate(spark: Any, root: Path) -> None:
     """From the fifth batch on. A batch that has failed runs again as it was planned."""
     for scheme, kind in (("range", "ranges"), ("rate", "assigned")):

@@ -154,9 +154,9 @@ def _worth(chosen: Choice, now: Routing, seen: Seen, expected: float, age: int) 
     if after < before and _hot(chosen.layout) <= _hot(now.layout):
         if age < rules.COOLED or seen.state_rows > seen.total / rules.LATELY * rules.AHEAD:
             return Choice(now.layout)
-        return Choice(chosen.layout, f"{len(before - after)} hot keys are not hot any more: {figures}")
+        return Choice(chosen.layout, f"hot keys ({len(before - after)}) are not hot any more: {figures}")
     worth = expected <= rules.BETTER * slowest and seen.pays(slowest - expected, now.partitions)
     if slowest <= rules.SKEWED * mean or not worth:
         return Choice(now.layout)
     part = sum(float(seen.keys[key].sum()) for key in after if key in seen.keys) / seen.total
-    return Choice(chosen.layout, f"{len(after)} hot keys have {part:.0%} of all rows: {figures}")
+    return Choice(chosen.layout, f"hot keys ({len(after)}) have {part:.0%} of all rows: {figures}")
